@@ -1,0 +1,56 @@
+# make demo   installs the project into .venv and explains an image that came with it
+# make test   installs the test tools as well, then lints, type-checks and runs every test
+# make lint   lints and type-checks
+# make clean  removes .venv, caches and build products
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Quiet twice: no progress and no warnings; errors still show.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt
+
+# The stamps carry a checksum of what decides an installation, not its date: a fresh checkout with an old .venv
+# installs nothing, an edited requirement installs again.
+REQUIREMENTS := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
+INSTALLED := $(VENV)/.installed-$(REQUIREMENTS)
+INSTALLED_TEST := $(VENV)/.installed-test-$(REQUIREMENTS)
+
+# Version managers leave commands on the PATH that only fail, so each candidate is run before it is believed.
+CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
+USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
+
+.PHONY: demo test lint clean
+.DELETE_ON_ERROR:
+
+demo: $(INSTALLED)
+	@$(BIN)/fei demo
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED_TEST)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.created:
+	@for python in $(CANDIDATES); do \
+		if "$$python" -c '$(USABLE)' >/dev/null 2>&1; then \
+			"$$python" -m venv --clear $(VENV) && touch $@; exit; \
+		fi; \
+	done; \
+	echo "No usable Python among '$(CANDIDATES)': Python 3.11, 3.12 or 3.13 with the venv module is needed; install one or name it with make PYTHON=/path/to/python." >&2; \
+	exit 1
+
+$(INSTALLED): | $(VENV)/.created
+	@echo "Installing fei into $(VENV) ..."
+	@$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(INSTALLED_TEST): | $(VENV)/.created
+	@echo "Installing fei and its test tools into $(VENV) ..."
+	@$(PIP_INSTALL) --editable '.[test]'
+	@touch $@ $(INSTALLED)

@@ -1,0 +1,58 @@
+"""FEI: attributions that keep the network's computational pathway.
+
+    explainer = fei.FEI(model)
+    maps = explainer.attribute(images)
+
+Names are imported when first used, so that ``import fei`` itself is light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fei import compat, data, methods, models, references
+    from fei.core.attribution import FEI
+    from fei.core.clipgrad import clip_gradient
+    from fei.core.explanation import Explanation
+    from fei.references import Reference
+
+try:
+    __version__ = version("fei")
+except PackageNotFoundError:  # a source tree that is not installed
+    __version__ = "0+unknown"
+
+_HOME = {
+    "FEI": "fei.core.attribution",
+    "Explanation": "fei.core.explanation",
+    "Reference": "fei.references",
+    "clip_gradient": "fei.core.clipgrad",
+}
+_MODULES = ("compat", "data", "methods", "models", "references")
+
+__all__ = [
+    "FEI",
+    "Explanation",
+    "Reference",
+    "__version__",
+    "clip_gradient",
+    "compat",
+    "data",
+    "methods",
+    "models",
+    "references",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"fei.{name}")
+    raise AttributeError(f"module 'fei' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,80 @@
+"""The commands together, and how one is run."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import sys
+import warnings
+from typing import Annotated, Any
+
+import typer
+
+from fei import __version__
+from fei.cli import explain, listing
+from fei.cli._common import INTERRUPTED, complain, exit_code, note, print_json, sentence
+
+app = typer.Typer(
+    name="fei",
+    help="FEI: attribution maps that keep a network's computational pathway.",
+    epilog="Start with: fei demo",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+explain.register(app)
+listing.register(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fei {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def run(words: list[str]) -> int:
+    """Run a command; whatever goes wrong is told in one sentence.
+
+    Args:
+        words: The command with its arguments.
+
+    Returns:
+        The exit code.
+    """
+    options = set(itertools.takewhile(lambda word: word != "--", words))
+    as_json, debug = "--json" in options, "--debug" in options
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a path or a label may hold what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
+    with warnings.catch_warnings():
+        if not debug:
+            warnings.showwarning = _show_warning
+        try:
+            code = app(args=words, prog_name="fei", standalone_mode=False) or 0
+        except (KeyboardInterrupt, typer.Abort):
+            code = INTERRUPTED
+        except Exception as error:
+            complain(error, debug=debug)
+            if as_json:
+                print_json({"error": sentence(error)})
+            return exit_code(error)
+    if code == INTERRUPTED:  # typer itself may have turned the interrupt into this code
+        note("Interrupted.")
+        if as_json:
+            print_json({"error": "Interrupted."})
+    return int(code)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    note(f"warning: {' '.join(str(message).split())}")

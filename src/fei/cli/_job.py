@@ -1,0 +1,176 @@
+"""Explaining images one after the other: all that can be checked beforehand is checked beforehand."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fei import methods, models
+from fei.cli import _outputs
+from fei.cli._record import Finding, Prediction, make_record, write_record
+from fei.data import read_image
+from fei.errors import InputError, ModelError
+from fei.references import Reference
+from fei.report import panel, photo
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+    from fei.models import Classifier
+
+_SEEDS = 2**63
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line; ``None`` where the method decides."""
+
+    model: str
+    method: str
+    target: str | None
+    seed: int
+    steps: int | None
+    preset: str | None
+    device: str
+    reference: str | None
+    batch_size: int | None
+
+
+class Job:
+    """A network and a method, ready for images.
+
+    Args:
+        request: What to do.
+
+    Raises:
+        InputError: If something was asked for that there is not.
+        ModelError: If the network cannot be loaded or does not work.
+    """
+
+    def __init__(self, request: Request) -> None:
+        if not 0 <= request.seed < _SEEDS:
+            raise InputError(f"The seed is {request.seed}; give a whole number from 0 to {_SEEDS - 1}.")
+        given = {"steps": request.steps, "preset": request.preset}
+        options = {name: value for name, value in given.items() if value is not None}
+        self.request = request
+        self.method_name = methods.describe(request.method).name
+        self.method = methods.create(self.method_name, **options)
+        if request.reference is not None:
+            Reference(request.reference)  # refuses what does not exist
+        self.device = _device(request.device)
+        with contextlib.redirect_stdout(sys.stderr):  # what a user's own network prints is not our result
+            self.classifier = models.load(request.model).to(self.device)
+            classes = self._try_out()
+        self.target = None if request.target is None else self.classifier.index(request.target)
+        if self.target is not None and self.target >= classes:
+            raise InputError(f"There is no class {self.target}; the classes are numbered 0 to {classes - 1}.")
+
+    def explain(self, image: Path, folder: Path, name: str, *, progress: bool) -> dict[str, Any]:
+        """Explain one image and write the results.
+
+        Args:
+            image: The image file.
+            folder: Where results go.
+            name: What they are called there, without their endings.
+            progress: Whether to show a bar.
+
+        Returns:
+            The record, as it was written, with the paths of the files.
+        """
+        inputs = self.classifier.preprocess(read_image(image))[None].to(self.device)
+        with contextlib.redirect_stdout(sys.stderr):
+            prediction = self._predict(inputs)
+            started = time.perf_counter()
+            finding = self._find(inputs, prediction, progress=progress)
+        seconds = time.perf_counter() - started
+        record = make_record(image, self.request, self.classifier, prediction, finding, seconds)
+        with _outputs.replacing(folder, name) as temporary:
+            base = str(temporary / name)
+            np.save(base + _outputs.MAP, finding.attribution)
+            if finding.explanation is not None:
+                finding.explanation.save(base + _outputs.EXPLANATION)
+            self._picture(inputs, finding, record).savefig(base + _outputs.PICTURE)
+            write_record(Path(base + _outputs.RECORD), record)
+            files = [str(folder / file.name) for file in sorted(temporary.iterdir())]
+        return record | {"files": files}
+
+    def _try_out(self) -> int:
+        """Run the network once on grey, and count its classes: a network that fails should fail before the work."""
+        side = self.classifier.input_size
+        try:
+            with torch.no_grad():
+                logits = self.classifier(torch.full((1, 3, side, side), 0.5, device=self.device))
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"The network '{self.request.model}' fails on an image of {side} × {side} pixels ({error}); it must "
+                "take RGB in [0, 1] of shape (N, 3, H, W)."
+            ) from error
+        if logits.ndim != 2:
+            raise ModelError(
+                f"The network '{self.request.model}' returns the shape {tuple(logits.shape)} for one image; it must "
+                "return logits of shape (1, classes)."
+            )
+        return int(logits.shape[1])
+
+    @torch.no_grad()
+    def _predict(self, inputs: Tensor) -> Prediction:
+        probabilities = self.classifier(inputs).float().softmax(1)[0]
+        best = probabilities.topk(min(5, len(probabilities)))
+        return Prediction(best.indices.tolist(), best.values.tolist(), probabilities.tolist())
+
+    def _find(self, inputs: Tensor, prediction: Prediction, *, progress: bool) -> Finding:
+        arguments: dict[str, Any] = {
+            "reference": self.request.reference,
+            "generator": torch.Generator().manual_seed(self.request.seed),
+            "batch_size": self.request.batch_size,
+            "progress": progress,
+        }
+        chosen_by = "prediction" if self.target is None else "option"
+        explain = getattr(self.method, "explain", None)
+        if explain is None:  # a method that gives a map and no more
+            maps = self.method(self.classifier, inputs, self.target, **arguments)
+            target = prediction.classes[0] if self.target is None else self.target
+            return Finding(self.method_name, _plane(maps), target, chosen_by, None)
+        explanation = explain(self.classifier, inputs, self.target, **arguments)
+        target = int(explanation.target[0])
+        return Finding(self.method_name, _plane(explanation.maps), target, chosen_by, explanation)
+
+    def _picture(self, inputs: Tensor, finding: Finding, record: dict[str, Any]) -> Figure:
+        best, target = record["prediction"], record["target"]
+        explained = "the prediction" if target["index"] == best["index"] else f"{target['probability']:.1%}"
+        steps = [f"{len(finding.explanation.trace.phi[0, 0]) - 1} steps"] if finding.explanation is not None else []
+        facts = [
+            f"explained: {target['label']} ({explained})",
+            finding.method,
+            self.request.model if len(self.request.model) <= 40 else "…" + self.request.model[-39:],
+            *steps,
+            f"seed {self.request.seed}",
+        ]
+        headline = f"Predicted: {best['label']}, {best['probability']:.1%}"
+        return panel(photo(inputs[0]), finding.attribution, headline=headline, details="  ·  ".join(facts))
+
+
+def _plane(maps: Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
+    plane: np.ndarray[Any, np.dtype[np.float32]] = maps[0, 0].detach().cpu().float().numpy()
+    return plane
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name not in there:
+        raise InputError(f"Unknown device '{name}'; choose one of {', '.join(there)}, auto.")
+    if not there[name]:
+        raise InputError(f"This machine has no device '{name}' that torch can use; choose cpu or auto.")
+    return torch.device(name)

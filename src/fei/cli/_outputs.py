@@ -1,0 +1,81 @@
+"""Where results go: a folder that can be written to, names that do not collide, and files that appear whole."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fei.errors import DataError, InputError
+
+PICTURE, MAP, EXPLANATION, RECORD = ".overlay.png", ".map.npy", ".explanation.safetensors", ".json"
+_ENDINGS = (PICTURE, MAP, EXPLANATION, RECORD)
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make a folder if it is not there, and make sure that files can be written to it.
+
+    Raises:
+        InputError: If they cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = "it is not a folder" if folder.exists() and not folder.is_dir() else error.strerror
+        raise InputError(
+            f"Results cannot be written to '{folder}' ({reason}); choose another folder with --out."
+        ) from error
+
+
+def result_names(images: Sequence[Path], folder: Path) -> list[str]:
+    """What the results of each image are called in a folder: its name without the ending, numbered where it repeats.
+
+    A name that would make a result replace one of the images is passed over as well.
+    """
+    sources = {_canonical(image) for image in images}
+    names: list[str] = []
+    taken: set[str] = set()
+    for image in images:
+        stem = image.stem
+        number, name = 1, stem
+        while name.casefold() in taken or any(_canonical(folder / (name + end)) in sources for end in _ENDINGS):
+            number += 1
+            name = f"{stem}-{number}"
+        taken.add(name.casefold())
+        names.append(name)
+    return names
+
+
+@contextmanager
+def replacing(folder: Path, name: str) -> Iterator[Path]:
+    """A temporary folder whose files, named after `name`, replace the results of that name together at the end.
+
+    The record comes last: where it is there, the other files belong to it. A result that was not made this time does
+    not stay behind from an earlier run.
+
+    Raises:
+        DataError: If the disk refuses.
+    """
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".fei-") as temporary:
+            yield Path(temporary)
+            for end in _ENDINGS:
+                made, kept = Path(temporary) / (name + end), folder / (name + end)
+                if made.exists():
+                    os.replace(made, kept)
+                else:
+                    kept.unlink(missing_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"The results of '{name}' cannot be written to '{folder}' ({error.strerror or error}); free some space or "
+            "choose another folder with --out."
+        ) from error
+
+
+def _canonical(path: Path) -> str:
+    """A path for comparison; file systems may take upper and lower case for the same."""
+    return os.path.abspath(path).casefold()

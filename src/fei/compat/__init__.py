@@ -1,0 +1,1 @@
+"""FEI at home in other libraries."""

@@ -1,0 +1,40 @@
+"""FEI as the ``explain_func`` of Quantus: numpy in, numpy out, stateless in the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from fei.methods import create
+
+
+def explain_func(
+    model: nn.Module,
+    inputs: NDArray[Any] | torch.Tensor,
+    targets: NDArray[Any] | torch.Tensor,
+    *,
+    method: str = "fei-vm",
+    device: str | torch.device | None = None,
+    batch_size: int | None = None,
+    **options: Any,
+) -> NDArray[np.float32]:
+    """Maps (N, 1, H, W) for Quantus' metrics: ``metric(..., explain_func=fei.compat.quantus.explain_func)``.
+
+    Args:
+        model: The classifier, possibly re-randomised by Quantus between calls.
+        inputs: Images (N, C, H, W).
+        targets: One class an image.
+        method: Any name of `fei.methods.available`.
+        device: Quantus passes it on. The model's own device decides; this one serves models without parameters.
+        batch_size: Rows in one forward pass.
+        options: The method's options.
+    """
+    parameter = next(model.parameters(), None)
+    home = torch.device(device or "cpu") if parameter is None else parameter.device
+    x = torch.as_tensor(inputs, dtype=torch.float32, device=home)
+    maps = create(method, **options)(model, x, torch.as_tensor(targets, device=home), batch_size=batch_size)
+    return maps.detach().cpu().numpy().astype(np.float32)

@@ -1,0 +1,1 @@
+"""The paper, and nothing but the paper: rules, sites, masks, optimisation. Needs torch alone."""

@@ -1,0 +1,346 @@
+"""FEI: faithfulness-guided ensemble interpretation (paper, algorithm 1)."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from fei.core.clipgrad import get_rule
+from fei.core.dataflow import trace
+from fei.core.explanation import Explanation, Trace
+from fei.core.optimization import Group, Optimization, Result, is_channels_last
+from fei.core.pathway import Pathway
+from fei.core.randomness import image_digest
+from fei.core.scoring import Score, Target, check_score, check_target, logits_of
+from fei.core.settings import Settings, make_settings
+from fei.core.sites import Site, SiteSelection, find_sites, unreachable
+from fei.errors import InputError, ModelError
+from fei.progress import Progress, reporter
+from fei.references import References, ReferenceSpec
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _with_gradients(method: Callable[Concatenate[FEI, _P], _T]) -> Callable[Concatenate[FEI, _P], _T]:
+    """Run a method with gradients on, whatever mode the caller is in (captum's sensitivity_max calls under no_grad)."""
+
+    @functools.wraps(method)
+    def wrapper(self: FEI, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with torch.inference_mode(False), torch.enable_grad():
+            return method(self, *args, **kwargs)
+
+    return wrapper
+
+
+class FEI:
+    r"""Attribution by masks that keep both the prediction and the network's computational pathway.
+
+    For each quantile q a mask α of full resolution is optimised so that the blend x̃ = α⊙x + (1−α)⊙R keeps the score
+    φ(x̃) while α covers the fraction 1−q of the pixels:
+
+        L(α_q) = −φ(x̃(α_q)) + β·|Σ α_q − (1−q)·|P||,        M = mean over q of α_q.
+
+    During back-propagation the gradient at each clip site passes ClipGrad (`fei.clip_gradient`), which zeroes every
+    direction that would move a unit away from its activation on the original image.
+
+    Args:
+        model: A classifier in evaluation mode, (N, C, H, W) to logits (N, classes). It is only ever called.
+        variant: Clipping rule: "vm" (the paper's recommendation), "ivm", "avm", "ibm", "bm", "abm" or "none".
+        preset: Where options left at ``None`` come from: "paper" or "fast".
+        quantiles: Q, in increasing order inside (0,1).
+        steps: Optimisation steps T a quantile.
+        beta: Weight β of the area penalty, or of the L1 norm.
+        lr: Step size: Adam's, or with projection the mean step of a pixel.
+        constraint: How the area is held: "penalty" (the equation above, Adam), "projection" (exact, with steps
+            proportional to the gradient), and for ablations "l1" (β‖α‖₁) and "none", with one mask and no quantiles.
+        reduction: Σα in the penalty as "sum" or "mean".
+        init: Where α starts: "zero", "area" (uniform, of the right area) or a number.
+        nesting: "independent" masks, or "cumulative": the mask of a larger quantile inside that of a smaller one.
+        sites: Where gradients are clipped, see `fei.core.sites.find_sites`.
+        residual: What is clipped at residual additions, likewise.
+        objective: "insertion" keeps φ with the α-pixels present; "deletion" lowers φ with the α-pixels (area q)
+            replaced by R; "both" is −φ of the one plus φ of the other.
+        score: φ: "softmax", "sigmoid", "logit", or a callable on (logits, class indices).
+        early_stop: Freeze a mask once it moves less than this, on average over its pixels, in ten steps.
+        seed: Seeds whatever is random (the reference), per image.
+    """
+
+    multiplies_by_inputs = False
+
+    def __init__(
+        self,
+        model: nn.Module,
+        variant: str = "vm",
+        *,
+        preset: str = "fast",
+        quantiles: tuple[float, ...] | list[float] | None = None,
+        steps: int | None = None,
+        beta: float = 0.1,
+        lr: float | None = None,
+        constraint: str | None = None,
+        reduction: str = "sum",
+        init: str | float | None = None,
+        nesting: str = "independent",
+        sites: SiteSelection = "activation",
+        residual: str = "branch",
+        objective: str = "insertion",
+        score: Score = "softmax",
+        early_stop: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise InputError(f"`model` must be a torch.nn.Module; got {type(model).__name__}; wrap it in one")
+        self.model = model
+        self.settings: Settings = make_settings(
+            preset,
+            variant=variant,
+            quantiles=quantiles,
+            steps=steps,
+            beta=beta,
+            lr=lr,
+            constraint=constraint,
+            reduction=reduction,
+            init=init,
+            nesting=nesting,
+            sites=sites,
+            residual=residual,
+            objective=objective,
+            score=score,
+            early_stop=early_stop,
+            seed=seed,
+        )
+
+    @property
+    def forward_func(self) -> nn.Module:
+        """The model, under the name captum looks for."""
+        return self.model
+
+    def has_convergence_delta(self) -> bool:
+        """Captum asks; there is no completeness axiom to measure a delta from."""
+        return False
+
+    @_with_gradients
+    def attribute(
+        self,
+        inputs: Tensor | tuple[Tensor],
+        target: Target = None,
+        baselines: ReferenceSpec | tuple[ReferenceSpec] = None,
+        *,
+        internal_batch_size: int | None = None,
+        generator: torch.Generator | None = None,
+        progress: bool | Progress = False,
+    ) -> Tensor | tuple[Tensor]:
+        """Attribution maps (N, 1, H, W), higher where a pixel matters more; arguments as in `explain`.
+
+        A 1-tuple of inputs gives a 1-tuple of maps, as captum's methods do.
+        """
+        result = self.explain(
+            inputs,
+            target,
+            baselines,
+            internal_batch_size=internal_batch_size,
+            generator=generator,
+            progress=progress,
+        )
+        return (result.maps,) if isinstance(inputs, tuple) else result.maps
+
+    @_with_gradients
+    def explain(
+        self,
+        inputs: Tensor | tuple[Tensor],
+        target: Target = None,
+        baselines: ReferenceSpec | tuple[ReferenceSpec] = None,
+        *,
+        internal_batch_size: int | None = None,
+        generator: torch.Generator | None = None,
+        progress: bool | Progress = False,
+    ) -> Explanation:
+        """Masks, maps and how they came about.
+
+        Args:
+            inputs: Images (N, C, H, W) in the model's input space.
+            target: Class to explain: an index, one index an image, a callable on the model's output that returns a
+                score a row, or ``None`` for the model's top class.
+            baselines: The reference R: a name, a `fei.Reference`, a number, a tensor, a callable on the images, or
+                ``None`` for one random colour an image.
+            internal_batch_size: Rows (images × quantiles) in one forward pass. Short batches are padded to it, so that
+                a result does not depend on what else is in the batch. ``None``: one image with all its quantiles.
+            generator: Supplies the seed (its initial seed) in place of the constructor's.
+            progress: ``True`` for a progress bar, or a callable on (steps done, steps in all).
+        """
+        x = _check_inputs(inputs)
+        _check_mode(self.model)
+        size = _check_batch_size(internal_batch_size)
+        settings = self.settings
+        seed = settings.seed if generator is None else generator.initial_seed()
+        sites, classes, notes = self._survey(x)
+        chosen = check_target(target, len(x), classes)
+        if not callable(target):
+            check_score(settings.score, classes)
+        digests = [image_digest(image) for image in x]
+        references = References(_only(baselines, "baselines"), x, digests, self.model, seed)
+        masks = 1 if settings.one_mask else len(settings.quantiles)
+        rows = masks if size is None else size if size < masks else size // masks * masks
+        pathway = Pathway(self.model, sites, get_rule(settings.variant))
+        results = []
+        groups = list(_groups(x, references, target, chosen, rows, max(1, rows // masks)))
+        with reporter(progress, len(groups) * settings.steps) as tick:
+            for group, real in groups:
+                results.append(_trim(Optimization(pathway, group, settings).run(tick), real))
+        config = {
+            "settings": _describe(settings) | {"seed": seed},
+            "reference": {"kind": references.name, "resample": references.resample},
+            "sites": [asdict(site) | {"key": list(site.key)} for site in pathway.sites],
+            "notes": notes,
+            "images": digests,
+            "target": "callable" if callable(target) else "given" if chosen is not None else "predicted",
+            "chunk_rows": rows,
+            "threads": torch.get_num_threads(),
+            "device": str(x.device),
+            "dtype": str(x.dtype).removeprefix("torch."),
+            "channels_last": is_channels_last(x),
+            "versions": {"fei": _version(), "torch": str(torch.__version__)},
+        }
+        return _collect(results, pathway.sites, x, references.values, config)
+
+    def _survey(self, x: Tensor) -> tuple[list[Site], int, list[str]]:
+        """The clip sites, the number of classes, and what a reader of the result should know about the sites."""
+        try:
+            flow, output = trace(self.model, x[:1])
+        except RuntimeError as error:
+            if isinstance(error, ModelError):
+                raise
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise ModelError(f"the model failed on an input of shape {tuple(x[:1].shape)}: {reason}") from error
+        logits = logits_of(output, 1)
+        if not logits.isfinite().all():
+            raise ModelError("the model's output holds NaN or infinite values; check its weights and its input range")
+        rule = get_rule(self.settings.variant)
+        if not rule.constrains:
+            return [], logits.shape[1], []
+        sites = find_sites(self.model, flow, self.settings.sites, self.settings.residual)
+        hidden = unreachable(flow)
+        if not sites:
+            raise ModelError(
+                "no clip site was found: the network shows no convolution"
+                + (f" ({'; '.join(hidden)})" if hidden else "")
+                + "; pass sites=[module names] to choose where to clip, or variant='none'"
+            )
+        notes = []
+        if hidden:
+            notes.append(f"not covered by clip sites: {'; '.join(hidden)}")
+            warnings.warn(notes[-1], stacklevel=4)
+        linear = sum(not site.activation for site in sites)
+        if rule.binary and linear:
+            notes.append(
+                f"{linear} of {len(sites)} clip sites have no activation: there a unit counts as inactive where its "
+                "value is at most 0"
+            )
+        return sites, logits.shape[1], notes
+
+
+def _check_inputs(inputs: Any) -> Tensor:
+    x = _only(inputs, "inputs")
+    if not isinstance(x, Tensor):
+        raise InputError(f"`inputs` must be a tensor (N, C, H, W); got {type(x).__name__}")
+    if x.ndim != 4:
+        hint = "; add a batch dimension with inputs[None]" if x.ndim == 3 else ""
+        raise InputError(f"`inputs` must have shape (N, C, H, W); got {tuple(x.shape)}{hint}")
+    if not x.numel():
+        raise InputError(f"`inputs` is empty, shape {tuple(x.shape)}; pass at least one image")
+    if not x.dtype.is_floating_point:
+        raise InputError(f"`inputs` must be floating point; got {x.dtype}; convert with inputs.float() / 255")
+    # a copy made here is an ordinary tensor even if the original was made under inference_mode
+    x = x.detach().clone(memory_format=torch.preserve_format)
+    if not x.isfinite().all():
+        raise InputError("`inputs` holds NaN or infinite pixels; replace them before the call")
+    return x
+
+
+def _only(value: Any, name: str) -> Any:
+    if isinstance(value, tuple):
+        if len(value) != 1:
+            raise InputError(f"`{name}` must be one tensor or a 1-tuple; got a tuple of {len(value)}")
+        return value[0]
+    return value
+
+
+def _check_mode(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if module.training:
+            where = f"; its module {name!r} is in training mode" if name else ""
+            raise InputError(f"`model` must be in evaluation mode{where}; call model.eval() first")
+    for name, parameter in model.named_parameters():
+        if parameter.is_inference():
+            raise ModelError(
+                f"the model's parameter {name!r} was made under torch.inference_mode() and cannot take part in "
+                "back-propagation; build or load the model outside of it"
+            )
+
+
+def _check_batch_size(size: Any) -> int | None:
+    if size is None or (isinstance(size, int) and not isinstance(size, bool) and size >= 1):
+        return size
+    raise InputError(f"`internal_batch_size` must be a whole number of at least 1, or None; got {size!r}")
+
+
+def _groups(
+    x: Tensor, references: References, target: Target, chosen: Tensor | None, rows: int, images: int
+) -> Iterator[tuple[Group, int]]:
+    """Groups of `images` images, the last one filled up with its own last image, and how many are real."""
+    for first in range(0, len(x), images):
+        index = torch.arange(first, first + images, device=x.device).clamp(max=len(x) - 1)
+
+        def reference(step: int, index: Tensor = index) -> Tensor:
+            return references.at(step)[index]
+
+        group = Group(x[index], reference, target, None if chosen is None else chosen.to(x.device)[index], rows)
+        yield group, min(images, len(x) - first)
+
+
+def _trim(result: Result, images: int) -> Result:
+    fields = {name: value[:images] for name, value in vars(result).items() if isinstance(value, Tensor)}
+    return Result(**fields, shares={site: share[:images] for site, share in result.shares.items()})
+
+
+def _collect(
+    results: list[Result], sites: list[Site], x: Tensor, reference: Tensor, config: dict[str, Any]
+) -> Explanation:
+    def together(field: str) -> Tensor:
+        return torch.cat([getattr(result, field) for result in results])
+
+    phi = together("phi")
+    if not phi.isfinite().all():
+        raise ModelError("the score became NaN or infinite during the optimisation; check the network's precision")
+    alphas = together("alphas")
+    clipped = {
+        site.name: torch.cat([result.shares[i] for result in results])
+        for i, site in enumerate(sites)
+        if i in results[0].shares
+    }
+    trace = Trace(phi, together("area"), together("stopped"), clipped)
+    return Explanation(alphas.mean(1), alphas, together("chosen"), x, reference, trace, config)
+
+
+def _describe(settings: Settings) -> dict[str, Any]:
+    """Settings as plain data; a callable is known by its name."""
+
+    def plain(value: Any) -> Any:
+        if callable(value):
+            return getattr(value, "__qualname__", repr(value))
+        return list(value) if isinstance(value, (tuple, list)) else value
+
+    return {name: plain(value) for name, value in vars(settings).items()}
+
+
+def _version() -> str:
+    from fei import __version__
+
+    return __version__

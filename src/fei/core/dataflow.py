@@ -1,0 +1,201 @@
+"""What a network computes, call by call: the data flow of one forward pass.
+
+A `TorchFunctionMode` sees every torch function a Python forward makes, whether a module makes it or not, so in-place
+and functional activations, a module used three times and ``out += identity`` look alike: each is one call that consumes
+values and produces one. Modules are only consulted for names.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d", "convolution", "_convolution"}) | {
+    f"conv_transpose{n}d" for n in (1, 2, 3)
+}
+NORMALIZATIONS = frozenset({"batch_norm", "instance_norm", "group_norm"})
+ADDITIONS = frozenset({"add", "add_"})
+POINTWISE = (
+    "relu relu6 hardtanh leaky_relu prelu rrelu elu selu celu silu gelu mish hardswish hardsigmoid softplus logsigmoid "
+    "softsign tanhshrink softshrink hardshrink threshold sigmoid tanh clamp clamp_min clip"
+)
+ACTIVATIONS = frozenset(name + suffix for name in POINTWISE.split() for suffix in ("", "_"))
+
+# (function name, how many calls of that name came before): the same in every pass of a deterministic network.
+CallKey = tuple[str, int]
+
+
+def function_name(func: Callable[..., Any]) -> str:
+    """The bare name of a torch function: "relu" for F.relu, torch.relu, Tensor.relu and aten.relu.default."""
+    return getattr(func, "__name__", type(func).__name__).split(".")[0]
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in a value, through lists, tuples and dictionaries."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+
+
+@dataclass
+class Call:
+    """One torch function call and the value it produced.
+
+    Attributes:
+        key: Function name and call number.
+        owner: The innermost module that was running, and how many times it had been entered before.
+        inputs: The calls whose values this one consumed.
+        consumers: The calls that consumed this one's value.
+        shape: Shape of the value; ``None`` where a call returns several.
+        differentiable: Whether a gradient reaches the value, so that it can be clipped there.
+    """
+
+    key: CallKey
+    owner: tuple[str, int]
+    inputs: list[Call]
+    shape: torch.Size | None
+    differentiable: bool
+    consumers: list[Call] = field(default_factory=list)
+
+    @property
+    def function(self) -> str:
+        """The name of the torch function."""
+        return self.key[0]
+
+
+@dataclass
+class Flow:
+    """The calls of one forward pass in execution order, and where each module's output came from.
+
+    Attributes:
+        calls: Every call that returned a tensor.
+        outputs: For each (module name, call number), the call that produced the module's output.
+        blind: Names of modules in which values turned up that no visible call made (scripted or foreign code).
+    """
+
+    calls: list[Call]
+    outputs: dict[tuple[str, int], Call]
+    blind: list[str]
+
+
+class _Tracer(TorchFunctionMode):
+    """Records calls and follows values by identity; tensors are kept alive so that no identity is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+        self.producer: dict[int, Call] = {}
+        self.blind: list[str] = []
+        self.stack: list[tuple[str, int]] = []
+        self._counts: Counter[str] = Counter()
+        self._alive: list[Tensor] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        inputs = list(tensors_in((args, kwargs)))
+        versions = [t._version for t in inputs]
+        result = func(*args, **kwargs)
+        outputs = list(tensors_in(result))
+        name = function_name(func)
+        number = self._counts[name]
+        self._counts[name] += bool(outputs)
+        changed = {id(t) for t, before in zip(inputs, versions, strict=True) if t._version != before}
+        # contiguous() and eval-mode dropout may hand back their argument: the value is the same, nothing was computed
+        fresh = [t for t in outputs if id(t) in changed or all(t is not given for given in inputs)]
+        if fresh:
+            self._record((name, number), inputs, fresh)
+        return result
+
+    def _record(self, key: CallKey, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+        sources: list[Call] = []
+        for tensor in inputs:
+            source = self.producer.get(id(tensor))
+            if source is not None and source not in sources:
+                sources.append(source)
+            elif source is None and tensor.grad_fn is not None:
+                self.note_blind()
+        call = Call(
+            key,
+            self.stack[-1] if self.stack else ("", 0),
+            sources,
+            outputs[0].shape if len(outputs) == 1 else None,
+            all(t.requires_grad for t in outputs),
+        )
+        for source in sources:
+            source.consumers.append(call)
+        for tensor in outputs:
+            self.own(tensor, call)
+        self.calls.append(call)
+
+    def own(self, tensor: Tensor, call: Call) -> None:
+        self.producer[id(tensor)] = call
+        self._alive.append(tensor)
+
+    def note_blind(self) -> None:
+        name = self.stack[-1][0] if self.stack else ""
+        if name not in self.blind:
+            self.blind.append(name)
+
+
+@contextmanager
+def _module_names(model: nn.Module, tracer: _Tracer, outputs: dict[tuple[str, int], Call]) -> Iterator[None]:
+    """Keep the tracer told which module is running, through hooks that are gone when the block ends."""
+    thread = threading.get_ident()
+    entered: Counter[str] = Counter()
+
+    def enter(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any) -> None:
+            if threading.get_ident() == thread:
+                tracer.stack.append((name, entered[name]))
+                entered[name] += 1
+
+        return hook
+
+    def leave(module: nn.Module, args: Any, output: Any) -> None:
+        if threading.get_ident() == thread:
+            here = tracer.stack.pop()
+            for tensor in tensors_in(output):
+                call = tracer.producer.get(id(tensor))
+                if call is not None:
+                    outputs[here] = call
+                break
+
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):  # takes no hooks, and hides its calls anyway
+                continue
+            for handle in (
+                module.register_forward_pre_hook(enter(name), prepend=True),
+                module.register_forward_hook(leave),
+            ):
+                hooks.callback(handle.remove)
+        yield
+
+
+def trace(model: nn.Module, inputs: Tensor) -> tuple[Flow, Any]:
+    """Run `model` once on `inputs` and return its data flow and its output."""
+    tracer = _Tracer()
+    outputs: dict[tuple[str, int], Call] = {}
+    with torch.enable_grad(), _module_names(model, tracer, outputs):
+        leaf = inputs.detach().clone().requires_grad_()
+        with tracer:
+            # a call of our own gives the input a producer, so that only values from unseen code lack one
+            result = model(leaf.clone())
+        for tensor in tensors_in(getattr(result, "logits", result)):
+            if tensor.grad_fn is not None and id(tensor) not in tracer.producer:
+                tracer.note_blind()
+    return Flow(tracer.calls, outputs, tracer.blind), result

@@ -1,0 +1,127 @@
+"""What FEI found, and everything needed to judge or repeat it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fei.errors import DataError, InputError
+
+SCHEMA = 1
+_MAX_BYTES = 8 << 30
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The course of an optimisation.
+
+    Attributes:
+        phi: The score on the perturbed image before the first step and after each, (N, masks, steps + 1).
+        area: The mean of each mask likewise.
+        stopped: The step after which early stopping froze a mask, −1 where it did not act, (N, masks).
+        clipped: For each clip site, the share of units with a gradient that lost it in the last step, (N, masks).
+    """
+
+    phi: Tensor
+    area: Tensor
+    stopped: Tensor
+    clipped: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The result of `FEI.explain`.
+
+    Attributes:
+        maps: Attribution maps M = mean over quantiles of α, (N, 1, H, W).
+        alphas: One mask a quantile, (N, masks, 1, H, W).
+        target: The explained class of each image, (N,); the model's top class where none was given.
+        inputs: The images.
+        reference: R of each image, broadcastable to it.
+        trace: How φ and the area went.
+        config: Settings, clip sites, versions, chunk shape, thread count, image digests.
+    """
+
+    maps: Tensor
+    alphas: Tensor
+    target: Tensor
+    inputs: Tensor
+    reference: Tensor
+    trace: Trace
+    config: Mapping[str, Any]
+
+    def perturbed(self) -> Tensor:
+        """The images the optimisation ended with, x̃ of each mask, (N, masks, C, H, W)."""
+        x, r = self.inputs[:, None], self.reference[:, None].to(self.inputs)
+        if self.config["settings"]["objective"] == "deletion":
+            x, r = r, x
+        return torch.lerp(r.expand_as(x) if r.numel() <= x.numel() else r, x, self.alphas.to(self.inputs))
+
+    def show(self) -> Any:
+        """A figure of each image, its map and its masks (matplotlib)."""
+        from fei.report.overlay import figure
+
+        return figure(self)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write tensors and configuration to one safetensors file, whole or not at all."""
+        from safetensors.torch import save_file
+
+        path = Path(path)
+        tensors = {
+            "maps": self.maps,
+            "alphas": self.alphas,
+            "target": self.target,
+            "inputs": self.inputs,
+            "reference": self.reference,
+            "trace.phi": self.trace.phi,
+            "trace.area": self.trace.area,
+            "trace.stopped": self.trace.stopped,
+        } | {f"clipped.{site}": share for site, share in self.trace.clipped.items()}
+        metadata = {"schema": str(SCHEMA), "config": json.dumps(dict(self.config))}
+        if not path.parent.is_dir():
+            raise InputError(f"cannot save to {path}: the folder {path.parent} does not exist; make it first")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        try:
+            save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        return path
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Explanation:
+        """Read what `save` wrote."""
+        from safetensors import SafetensorError, safe_open
+
+        path = Path(path)
+        if not path.is_file():
+            raise InputError(f"no explanation file at {path}; expected one written by Explanation.save")
+        if path.stat().st_size > _MAX_BYTES:
+            raise DataError(f"{path} is larger than {_MAX_BYTES >> 30} GiB; not an explanation file")
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            schema = int(metadata["schema"])
+            if schema > SCHEMA:
+                raise DataError(
+                    f"{path} has schema {schema}, this version reads up to {SCHEMA}; upgrade fei to open it"
+                )
+            prefix = "clipped."
+            clipped = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+            trace = Trace(tensors["trace.phi"], tensors["trace.area"], tensors["trace.stopped"], clipped)
+            fields = {name: tensors[name] for name in ("maps", "alphas", "target", "inputs", "reference")}
+            return cls(**fields, trace=trace, config=json.loads(metadata["config"]))
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise DataError(f"{path} is not an explanation file, or is damaged ({error!r})") from error

@@ -1,0 +1,184 @@
+"""Ensemble quantile optimisation of a group of images (paper, algorithm 1), all quantiles in one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fei.core.pathway import Pathway
+from fei.core.quantiles import AdamUpdate, ProjectedUpdate, Update
+from fei.core.scoring import Target, evaluate, logits_of
+from fei.core.settings import Settings
+
+_SETTLE = 10  # early stopping compares masks this many steps apart
+
+
+@dataclass(frozen=True)
+class Group:
+    """Images that are optimised together.
+
+    Attributes:
+        images: (n, C, H, W).
+        reference: R at a given step, broadcastable to `images`.
+        target: As the caller gave it; a callable scores the network's output itself.
+        chosen: Explained class of each image, or ``None`` to take the network's top class.
+        rows: How many images one forward pass takes.
+    """
+
+    images: Tensor
+    reference: Callable[[int], Tensor]
+    target: Target
+    chosen: Tensor | None
+    rows: int
+
+
+@dataclass
+class Result:
+    """The masks of a group and how they came about; see `fei.core.explanation.Trace`."""
+
+    alphas: Tensor
+    chosen: Tensor
+    phi: Tensor
+    area: Tensor
+    stopped: Tensor
+    shares: dict[int, Tensor]
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Rows that go through the network together; the last one of a group may repeat its final row to keep the shape."""
+
+    rows: Tensor
+    real: int
+
+
+class Optimization:
+    """One group's masks, moved step by step against the clipped gradient of its loss."""
+
+    def __init__(self, pathway: Pathway, group: Group, settings: Settings) -> None:
+        self._pathway, self._group, self._settings = pathway, group, settings
+        x = group.images
+        self._masks = 1 if settings.one_mask else len(settings.quantiles)
+        self._x = x.repeat_interleave(self._masks, 0)
+        self._x = self._x.contiguous(
+            memory_format=torch.channels_last if is_channels_last(x) else torch.contiguous_format
+        )
+        self._chunks = self._cut()
+        # every chunk of a group repeats the same images in the same rows, so one recording serves them all
+        output = pathway.record(self._x[self._chunks[0].rows])
+        self._chosen = group.chosen if group.chosen is not None else self._top_class(output)
+        self._update = self._start()
+
+    def run(self, tick: Callable[[], None]) -> Result:
+        """All steps, calling `tick` after each."""
+        s, n = self._settings, len(self._group.images)
+        phi, area = [], []
+        stopped = torch.full((n, self._masks), -1, device=self._group.images.device)
+        shares: dict[int, Tensor] = {}
+        settled = self._update.alpha
+        for step in range(s.steps):
+            score, grad = self._gradient(step, shares if step == s.steps - 1 else None)
+            phi.append(score)
+            area.append(self._area())
+            self._update.step(grad, stopped >= 0 if s.early_stop is not None else None)
+            tick()
+            if s.early_stop is not None and (step + 1) % _SETTLE == 0:
+                moved = (self._update.alpha - settled).abs().flatten(2).mean(-1)
+                settled = self._update.alpha
+                still = moved < s.early_stop
+                if s.nesting == "cumulative":
+                    still = still.all(1, keepdim=True).expand_as(still)
+                stopped = torch.where((stopped < 0) & still, step + 1, stopped)
+                if step + 1 < s.steps and bool((stopped >= 0).all()):
+                    self._gradient(step + 1, shares)
+                    break
+        phi.append(self._scores(s.steps))
+        area.append(self._area())
+        missing = s.steps + 1 - len(phi)
+        phi, area = phi + phi[-1:] * missing, area + area[-1:] * missing
+        return Result(self._update.alpha, self._chosen, torch.stack(phi, -1), torch.stack(area, -1), stopped, shares)
+
+    def _start(self) -> Update:
+        s, x = self._settings, self._group.images
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        areas = None if s.one_mask else torch.tensor(s.areas, dtype=dtype, device=x.device)
+        level = 0.0 if isinstance(s.init, str) else float(s.init)
+        alpha = torch.full((len(x), self._masks, 1, *x.shape[2:]), level, dtype=dtype, device=x.device)
+        if s.init == "area" and areas is not None:
+            alpha += areas.view(1, -1, 1, 1, 1)
+        nested = s.nesting == "cumulative"
+        if s.constraint == "projection" and areas is not None:
+            return ProjectedUpdate(alpha, areas, lr=s.lr, nested=nested)
+        beta = 0.0 if s.constraint == "none" else s.beta
+        return AdamUpdate(alpha, areas, lr=s.lr, beta=beta, reduction=s.reduction, nested=nested)
+
+    def _cut(self) -> list[_Chunk]:
+        total, size = len(self._x), self._group.rows
+        index = torch.arange(-(-total // size) * size, device=self._x.device).clamp(max=total - 1)
+        return [_Chunk(rows, min(size, total - i * size)) for i, rows in enumerate(index.split(size))]
+
+    def _top_class(self, output: object) -> Tensor:
+        if callable(self._group.target):
+            return torch.full((len(self._group.images),), -1, device=self._x.device)
+        classes = logits_of(output, self._group.rows).argmax(1)
+        return classes[:: self._masks] if len(self._chunks) == 1 else classes[:1]
+
+    def _terms(self) -> list[tuple[bool, float]]:
+        """(does α say what to delete?, sign of φ in the loss): −φ when inserting, +φ when deleting."""
+        return {"insertion": [(False, -1.0)], "deletion": [(True, 1.0)], "both": [(False, -1.0), (True, 1.0)]}[
+            self._settings.objective
+        ]
+
+    def _blend(self, rows: Tensor, step: int, deletes: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """The two images that α goes between, and the blend x̃ at α."""
+        x = self._x[rows]
+        r = self._group.reference(step).to(x).expand_as(self._group.images)[rows // self._masks]
+        start, end = (x, r) if deletes else (r, x)
+        alpha = self._update.alpha.flatten(0, 1)[rows]
+        # lerp is exact at both ends: with α = 1, x̃ is x to the bit
+        return start, end, torch.lerp(start.to(alpha), end.to(alpha), alpha).to(x.dtype)
+
+    def _gradient(self, step: int, shares: dict[int, Tensor] | None) -> tuple[Tensor, Tensor]:
+        """φ of each mask, and the clipped gradient of the loss with respect to it."""
+        alpha = self._update.alpha.flatten(0, 1)
+        grad, phi = torch.zeros_like(alpha), alpha.new_zeros(len(alpha))
+        lost: dict[int, list[Tensor]] = {}
+        for first, (deletes, sign) in zip((True, False), self._terms(), strict=False):
+            for chunk in self._chunks:
+                start, end, image = self._blend(chunk.rows, step, deletes)
+                chunk_shares: dict[int, Tensor] | None = {} if first and shares is not None else None
+                score = self._phi(self._pathway.run(image.requires_grad_(), chunk_shares), chunk.rows)
+                (towards,) = torch.autograd.grad(sign * score.sum(), image)
+                towards = (towards.to(alpha) * (end.to(alpha) - start.to(alpha))).sum(1, keepdim=True)
+                real = chunk.rows[: chunk.real]
+                grad[real] += towards[: chunk.real]
+                if first:
+                    phi[real] = score.detach()[: chunk.real].to(phi)
+                for site, share in (chunk_shares or {}).items():
+                    lost.setdefault(site, []).append(share[: chunk.real])
+        if shares is not None:
+            shares.update({site: torch.cat(parts).view(-1, self._masks) for site, parts in lost.items()})
+        return phi.view(-1, self._masks), grad.view_as(self._update.alpha)
+
+    @torch.no_grad()
+    def _scores(self, step: int) -> Tensor:
+        deletes = self._terms()[0][0]
+        phi = self._update.alpha.new_zeros(len(self._x))
+        for chunk in self._chunks:
+            output = self._pathway.model(self._blend(chunk.rows, step, deletes)[2])
+            phi[chunk.rows] = self._phi(output, chunk.rows).to(phi)
+        return phi.view(-1, self._masks)
+
+    def _phi(self, output: object, rows: Tensor) -> Tensor:
+        return evaluate(output, self._group.target, self._chosen[rows // self._masks], self._settings.score)
+
+    def _area(self) -> Tensor:
+        return self._update.alpha.flatten(2).mean(-1)
+
+
+def is_channels_last(x: Tensor) -> bool:
+    """Whether a batch of images is stored channels last, and not equally well the other way."""
+    return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()

@@ -1,0 +1,131 @@
+"""The computational pathway: what the network did on the original image, and gradients held to it.
+
+`Pathway.record` keeps each site's activation h on the original image; `Pathway.run` evaluates the network on a
+perturbed one and hangs a tensor hook on each site that clips the gradient against h. Tensor hooks live and die with
+the values of one pass, so the caller's modules are never touched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from fei.core.clipgrad import Rule
+from fei.core.dataflow import CallKey, function_name, tensors_in
+from fei.core.sites import Site
+from fei.errors import ModelError
+
+Visitor = Callable[[int, Tensor], None]
+
+
+class _SiteVisitor(TorchFunctionMode):
+    """Calls `visit(i, value)` when the i-th site's value has just been computed."""
+
+    def __init__(self, sites: Sequence[Site], visit: Visitor) -> None:
+        super().__init__()
+        self._wanted: dict[CallKey, int] = {site.key: i for i, site in enumerate(sites)}
+        self._functions = {site.key[0] for site in sites}
+        self._counts: Counter[str] = Counter()
+        self._visit = visit
+        self.visited = 0
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = function_name(func)
+        if name in self._functions and next(tensors_in(result), None) is not None:
+            site = self._wanted.get((name, self._counts[name]))
+            self._counts[name] += 1
+            if site is not None:
+                self._visit(site, result)
+                self.visited += 1
+        return result
+
+
+class Pathway:
+    """A network, the sites at which it is held to its original computation, and the rule that holds it.
+
+    Args:
+        model: The network; only ever called.
+        sites: Where gradients are clipped.
+        rule: What is clipped.
+    """
+
+    def __init__(self, model: nn.Module, sites: Sequence[Site], rule: Rule) -> None:
+        self.model = model
+        self.sites = list(sites) if rule.constrains else []
+        self.rule = rule
+        self._reference: list[Tensor] = []
+
+    def record(self, inputs: Tensor) -> Any:
+        """Keep h, or for binary rules just its state, at every site, and return the network's output.
+
+        `inputs` has the shape of the batches that follow: kernels differ by batch size, and then equal images would
+        give unequal h and h̃.
+        """
+        reference: dict[int, Tensor] = {}
+
+        def keep(site: int, value: Tensor) -> None:
+            h = value.detach()
+            # the comparison, or the copy, happens now: a following in-place operation overwrites the value
+            reference[site] = self.rule.ceiling(h, h) if self.rule.binary and self.rule.ceiling else h.clone()
+
+        # with a gradient, as in `run`: kernels may differ without one too
+        output = self._visit(inputs.detach().requires_grad_(), keep)
+        self._reference = [reference[i] for i in range(len(self.sites))]
+        return output
+
+    def run(self, inputs: Tensor, shares: dict[int, Tensor] | None = None) -> Any:
+        """The network's output on `inputs`, whose back-propagation is clipped at every site.
+
+        Args:
+            inputs: A batch of the recorded shape.
+            shares: If given, filled during back-propagation: for each site and row, the share of units with a
+                gradient that lost it.
+        """
+        rule = self.rule
+
+        def hold(site: int, value: Tensor) -> None:
+            reference = self._reference[site]
+            if value.shape != reference.shape:
+                raise ModelError(
+                    f"the network computed differently from one pass to the next: {self.sites[site].name} has shape "
+                    f"{tuple(value.shape)}, expected {tuple(reference.shape)}; FEI needs a deterministic network"
+                )
+            if not value.requires_grad or rule.ceiling is None:
+                return
+            ceiling = reference if rule.binary else rule.ceiling(reference, value.detach())
+            rows = len(inputs)
+
+            def clip(grad: Tensor) -> Tensor:
+                clipped = rule.clip(grad, ceiling)
+                if shares is not None:
+                    shares[site] = _lost_share(grad, clipped, rows)
+                return clipped
+
+            value.register_hook(clip)
+
+        return self._visit(inputs, hold)
+
+    def _visit(self, inputs: Tensor, visit: Visitor) -> Any:
+        if not self.sites:
+            return self.model(inputs)
+        with _SiteVisitor(self.sites, visit) as mode:
+            output = self.model(inputs)
+        if mode.visited != len(self.sites):
+            raise ModelError(
+                f"the network computed differently from one pass to the next: {mode.visited} of {len(self.sites)} "
+                "clip sites were reached; FEI needs a deterministic network"
+            )
+        return output
+
+
+def _lost_share(before: Tensor, after: Tensor, rows: int) -> Tensor:
+    had = (before != 0).reshape(rows, -1).sum(1)
+    has = (after != 0).reshape(rows, -1).sum(1)
+    return 1 - has / had.clamp(min=1)

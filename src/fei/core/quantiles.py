@@ -1,0 +1,162 @@
+r"""Masks α, their area, and the steps that move them (paper, section 3.3).
+
+For each quantile q the mask α ∈ [0,1]^P should cover a given area a: Σα = a·P. Three ways to hold it there:
+a penalty β·|Σα − aP| inside the loss, exact Euclidean projection on {0 ≤ α ≤ 1, Σα = aP}, or, for ablations, an L1
+weight or nothing at all. Masks are tensors (images, quantiles, channels, H, W).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+_BISECTIONS = 26
+
+
+def project(values: Tensor, area: Tensor, lower: Tensor | None = None) -> Tensor:
+    """The point of {lower ≤ α ≤ 1, mean α = area} nearest to `values`, in the last dimension.
+
+    The solution is ``clamp(values − τ, lower, 1)`` for the one τ that meets the area. Bisection brackets τ until which
+    elements lie strictly between their bounds is settled but for ties; τ is then linear in the rest and solved for.
+
+    Args:
+        values: Points to project, shape (..., P).
+        area: Mean of each projected point, shape (...), between the mean of `lower` and 1.
+        lower: Lower bounds, shape (..., P); zero if not given.
+    """
+    floor = torch.zeros_like(values) if lower is None else lower
+    area = area.to(values)[..., None]
+    low = (values - 1).amin(-1, keepdim=True)
+    high = (values - floor).amax(-1, keepdim=True)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        too_much = _bounded(values - middle, floor).mean(-1, keepdim=True) > area
+        low, high = torch.where(too_much, middle, low), torch.where(too_much, high, middle)
+    alpha = _bounded(values - (low + high) / 2, floor)
+    for _ in range(2):  # the second round takes up what rounding left, or pushed over a bound, in the first
+        free = (alpha > floor) & (alpha < 1)
+        missing = (area - _mean(alpha)) * alpha.shape[-1] / free.sum(-1, keepdim=True).clamp(min=1)
+        alpha = _bounded(torch.where(free, alpha + missing.to(alpha), alpha), floor)
+    return alpha
+
+
+def project_nested(values: Tensor, areas: Tensor) -> Tensor:
+    """Project masks so that each lies on top of the next smaller one.
+
+    The mask of the smallest area is projected first, each next one on {α of the smaller ≤ α ≤ 1, mean α = area}.
+
+    Args:
+        values: Shape (images, quantiles, P).
+        areas: Shape (quantiles,).
+    """
+    result = torch.empty_like(values)
+    lower = None
+    for k in areas.argsort().tolist():
+        lower = result[:, k] = project(values[:, k], areas[k].expand(len(values)), lower)
+    return result
+
+
+def _bounded(values: Tensor, floor: Tensor) -> Tensor:
+    return torch.maximum(values, floor).clamp(max=1)
+
+
+def _mean(alpha: Tensor) -> Tensor:
+    # a float32 sum of 50,000 pixels is off by more than the area may be; MPS has no float64
+    return alpha.mean(-1, keepdim=True, dtype=None if alpha.device.type == "mps" else torch.float64)
+
+
+class Update(Protocol):
+    """One way of moving masks against a gradient while keeping an eye on their area."""
+
+    alpha: Tensor
+
+    def step(self, grad: Tensor, frozen: Tensor | None) -> None:
+        """Move `alpha` against `grad`, the loss gradient without any penalty; masks marked `frozen` stay."""
+        ...
+
+
+class AdamUpdate:
+    r"""Adam on −φ + β·penalty with α clamped to [0,1] after each step: the paper's optimiser.
+
+    With `nested` the increments δ_i = α_{q_i} − α_{q_{i+1}} ≥ 0 are what Adam moves (paper, section 3.3).
+
+    Args:
+        alpha: The starting masks.
+        areas: Area asked of each mask, shape (quantiles,); ``None`` for a plain weight on the area.
+        lr: Step size.
+        beta: Weight of the penalty.
+        reduction: "sum" or "mean" of α in the penalty.
+        nested: Keep the mask of a smaller area below that of a larger one.
+    """
+
+    def __init__(
+        self, alpha: Tensor, areas: Tensor | None, *, lr: float, beta: float, reduction: str, nested: bool
+    ) -> None:
+        self.alpha = alpha
+        self._areas = areas
+        self._weight = beta / (alpha[0, 0].numel() if reduction == "mean" else 1)
+        # from the largest area down to the smallest, so that α is the sum of the increments from there on
+        self._order = areas.argsort(descending=True) if nested and areas is not None else None
+        self._variable = self._increments()
+        self._adam = torch.optim.Adam([self._variable], lr=lr)
+
+    def step(self, grad: Tensor, frozen: Tensor | None) -> None:
+        """Take one Adam step and project on the box."""
+        grad = grad + self._penalty_gradient()
+        self._variable.grad = grad if self._order is None else grad[:, self._order].cumsum(1)
+        self._adam.step()
+        self._variable.grad = None
+        if self._order is None:
+            alpha = self._variable.clamp(0, 1)
+        else:
+            total = self._variable.clamp(min=0).flip(1).cumsum(1).flip(1).clamp(max=1)
+            alpha = torch.empty_like(total).index_copy_(1, self._order, total)
+        self.alpha = alpha if frozen is None else torch.where(frozen[..., None, None, None], self.alpha, alpha)
+        self._variable.copy_(self._increments())
+
+    def _penalty_gradient(self) -> Tensor | float:
+        if self._areas is None:
+            return self._weight  # d/dα of β·Σα, as α ≥ 0
+        excess = self.alpha.flatten(2).mean(-1) - self._areas
+        return self._weight * excess.sign()[..., None, None, None]
+
+    def _increments(self) -> Tensor:
+        if self._order is None:
+            return self.alpha.clone()
+        ordered = self.alpha[:, self._order]
+        return torch.cat([ordered[:, :-1] - ordered[:, 1:], ordered[:, -1:]], 1)
+
+
+class ProjectedUpdate:
+    """Steps proportional to the gradient, then exact projection on the area: the quantile always holds.
+
+    The gradient is divided by its mean magnitude over the mask, so that `lr` is how far an average pixel moves.
+    Dividing elementwise, as Adam does, would move pixels that do not matter as far as the object.
+
+    Args:
+        alpha: The starting masks, of the right area.
+        areas: Area of each mask, shape (quantiles,).
+        lr: Mean step of a pixel.
+        nested: Keep the mask of a smaller area below that of a larger one.
+    """
+
+    def __init__(self, alpha: Tensor, areas: Tensor, *, lr: float, nested: bool) -> None:
+        self._areas = areas
+        self._lr = lr
+        self._nested = nested
+        self.alpha = self._project(alpha)
+
+    def step(self, grad: Tensor, frozen: Tensor | None) -> None:
+        """Move against the gradient and project."""
+        scale = grad.abs().flatten(2).mean(-1)[..., None, None, None]
+        move = grad * (self._lr / scale.clamp(min=torch.finfo(grad.dtype).tiny))
+        alpha = self._project(self.alpha - move)
+        self.alpha = alpha if frozen is None else torch.where(frozen[..., None, None, None], self.alpha, alpha)
+
+    def _project(self, alpha: Tensor) -> Tensor:
+        flat = alpha.flatten(2)
+        if self._nested:
+            return project_nested(flat, self._areas).view_as(alpha)
+        return project(flat, self._areas.expand(flat.shape[:2])).view_as(alpha)

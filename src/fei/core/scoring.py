@@ -1,0 +1,88 @@
+"""From a network's output to φ: the number an attribution explains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fei.errors import InputError, ModelError
+
+Target = int | Sequence[int] | Tensor | Callable[[Any], Tensor] | None
+Score = str | Callable[[Tensor, Tensor], Tensor]
+SCORES = ("softmax", "sigmoid", "logit")
+
+
+def logits_of(output: Any, rows: int) -> Tensor:
+    """The logits (rows, classes) in a network's output: the output itself or its ``.logits``."""
+    logits = getattr(output, "logits", output)
+    if not isinstance(logits, Tensor):
+        raise ModelError(
+            f"the model returned {type(output).__name__}; expected a tensor of logits (N, classes) or an object with "
+            "`.logits`; wrap the model in a module that returns them"
+        )
+    if logits.ndim == 1 and len(logits) == rows:
+        logits = logits[:, None]
+    if logits.ndim != 2 or len(logits) != rows:
+        raise ModelError(
+            f"the model's output has shape {tuple(logits.shape)}; expected (N, classes) with N = {rows}; "
+            "wrap the model in a module that returns one row of logits an image"
+        )
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def check_score(score: Score, classes: int | None = None) -> None:
+    """Refuse an unknown score, and a softmax over a single logit."""
+    if not callable(score) and score not in SCORES:
+        raise InputError(f"unknown score {score!r}; choose one of {', '.join(SCORES)}, or pass a callable")
+    if score == "softmax" and classes == 1:
+        raise InputError(
+            "the softmax of a single logit is always 1; pass score='sigmoid' or score='logit' for this network"
+        )
+
+
+def check_target(target: Target, images: int, classes: int) -> Tensor | None:
+    """An explicit target as a long tensor, one class an image; ``None`` if the network is to choose or decide."""
+    if target is None or callable(target):
+        return None
+    values = torch.as_tensor(target)
+    if values.ndim > 1 or values.dtype.is_floating_point or values.dtype in (torch.bool, torch.complex64):
+        raise InputError(
+            f"`target` must be a class index, one index an image, or a callable; got {values.dtype} of shape "
+            f"{tuple(values.shape)}"
+        )
+    if values.ndim == 1 and len(values) not in {1, images}:
+        raise InputError(f"`target` has {len(values)} entries for {images} image(s); give one for each, or one for all")
+    values = values.long().expand(images) if values.numel() == 1 else values.long()
+    outside = values[(values < 0) | (values >= classes)]
+    if len(outside):
+        raise InputError(f"target {outside[0].item()} is out of range; the network has classes 0 to {classes - 1}")
+    return values
+
+
+def evaluate(output: Any, target: Target, chosen: Tensor, score: Score) -> Tensor:
+    """φ for each row of a network's output.
+
+    Args:
+        output: What the network returned.
+        target: A callable target scores the output itself; anything else has been resolved into `chosen`.
+        chosen: Class index of each row.
+        score: "softmax" probability, "sigmoid" probability, raw "logit", or a callable on (logits, class indices).
+    """
+    rows = len(chosen)
+    if callable(target):
+        phi, source = target(output), "`target`"
+    else:
+        logits = logits_of(output, rows)
+        if callable(score):
+            phi, source = score(logits, chosen), "`score`"
+        else:
+            if score != "logit":
+                logits = logits.softmax(1) if score == "softmax" else logits.sigmoid()
+            return logits.gather(1, chosen[:, None])[:, 0]
+    if not isinstance(phi, Tensor) or phi.shape != (rows,):
+        got = tuple(phi.shape) if isinstance(phi, Tensor) else type(phi).__name__
+        raise InputError(f"the callable {source} must return one number a row, shape ({rows},); got {got}")
+    return phi

@@ -1,0 +1,121 @@
+"""Every option of FEI in one frozen record, with the presets, checked once."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fei.core.clipgrad import get_rule
+from fei.core.scoring import Score, check_score
+from fei.core.sites import RESIDUALS, SITE_KINDS, SiteSelection
+from fei.errors import InputError
+
+CONSTRAINTS = ("penalty", "projection", "l1", "none")
+PAPER_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {"constraint": "penalty", "steps": 100},
+    "fast": {"constraint": "projection", "steps": 30},
+}
+# What suits the constraint where neither the caller nor the preset says otherwise.
+_LEARNING_RATE = {"penalty": 1.0, "l1": 1.0, "none": 1.0, "projection": 0.03}
+_INIT = {"penalty": "zero", "l1": "zero", "none": "zero", "projection": "area"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of `fei.FEI`; see there for what they mean."""
+
+    variant: str
+    preset: str
+    quantiles: tuple[float, ...]
+    steps: int
+    beta: float
+    lr: float
+    constraint: str
+    reduction: str
+    init: str | float
+    nesting: str
+    sites: SiteSelection
+    residual: str
+    objective: str
+    score: Score
+    early_stop: float | None
+    seed: int
+
+    @property
+    def one_mask(self) -> bool:
+        """Whether there is a single mask without an area (the ablations), instead of one a quantile."""
+        return self.constraint in {"l1", "none"}
+
+    @property
+    def areas(self) -> tuple[float, ...]:
+        """The area asked of each mask: 1 − q, or q where the mask says what to delete."""
+        if self.objective == "deletion":
+            return self.quantiles
+        return tuple(1 - q for q in self.quantiles)
+
+
+def make_settings(preset: str, **given: Any) -> Settings:
+    """Settings from a preset and what the caller gave; options that are ``None`` follow the preset."""
+    _choice("preset", preset, tuple(PRESETS))
+    chosen = dict(PRESETS[preset])
+    chosen.update({name: value for name, value in given.items() if value is not None})
+    chosen.setdefault("quantiles", PAPER_QUANTILES)
+    chosen.setdefault("early_stop", None)
+    _choice("constraint", chosen["constraint"], CONSTRAINTS)
+    chosen.setdefault("lr", _LEARNING_RATE[chosen["constraint"]])
+    chosen.setdefault("init", _INIT[chosen["constraint"]])
+    chosen["variant"] = chosen["variant"].lower() if isinstance(chosen["variant"], str) else chosen["variant"]
+    chosen["quantiles"] = _quantiles(chosen["quantiles"])
+    settings = Settings(preset=preset, **chosen)
+    _check(settings)
+    return settings
+
+
+def _check(s: Settings) -> None:
+    get_rule(s.variant)
+    _choice("reduction", s.reduction, ("sum", "mean"))
+    _choice("nesting", s.nesting, ("independent", "cumulative"))
+    _choice("objective", s.objective, ("insertion", "deletion", "both"))
+    _choice("residual", s.residual, RESIDUALS)
+    if isinstance(s.sites, str):
+        _choice("sites", s.sites, SITE_KINDS)
+    check_score(s.score)
+    if isinstance(s.steps, bool) or not isinstance(s.steps, int) or s.steps < 1:
+        raise InputError(f"`steps` must be a whole number of at least 1; got {s.steps!r}")
+    for name in ("beta", "lr", "early_stop"):
+        value = getattr(s, name)
+        if value is not None and not (_is_number(value) and math.isfinite(value) and value >= 0):
+            raise InputError(f"`{name}` must be a finite number of at least 0; got {value!r}")
+    if isinstance(s.init, str):
+        _choice("init", s.init, ("zero", "area"))
+    elif not (_is_number(s.init) and 0 <= s.init <= 1):
+        raise InputError(f"`init` must be 'zero', 'area' or a number in [0,1]; got {s.init!r}")
+    if s.one_mask and s.init == "area":
+        raise InputError(f"init='area' needs an area; constraint={s.constraint!r} has none, pass 'zero' or a number")
+    if s.one_mask and s.nesting == "cumulative":
+        raise InputError(f"nesting='cumulative' needs one mask a quantile; constraint={s.constraint!r} has only one")
+
+
+def _quantiles(values: Any) -> tuple[float, ...]:
+    if not isinstance(values, Sequence) or isinstance(values, str) or not values or not all(map(_is_number, values)):
+        raise InputError(f"`quantiles` must be a non-empty sequence of numbers; got {values!r}")
+    quantiles = tuple(float(q) for q in values)
+    if not all(0 < q < 1 for q in quantiles):
+        raise InputError(f"`quantiles` must lie strictly between 0 and 1; got {list(quantiles)}")
+    if any(a >= b for a, b in itertools.pairwise(quantiles)):
+        raise InputError(f"`quantiles` must be in increasing order without repeats; got {list(quantiles)}")
+    return quantiles
+
+
+def _choice(name: str, value: Any, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise InputError(f"unknown {name} {value!r}; choose one of {', '.join(allowed)}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,173 @@
+"""Where to clip: one site a convolution, found by data flow (never by module order).
+
+A convolution's value is followed through a normalisation and then a pointwise activation, while each is the only
+consumer; the last value reached is the site. What happens at a residual addition is the caller's choice, see
+`find_sites`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from fei.core.dataflow import ACTIVATIONS, ADDITIONS, CONVOLUTIONS, NORMALIZATIONS, Call, CallKey, Flow
+from fei.errors import InputError, ModelError
+
+RESIDUALS = ("branch", "post_add", "both")
+SITE_KINDS = ("activation", "conv", "block")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A value inside the network whose gradient is clipped.
+
+    Attributes:
+        name: The module whose output it is, ``#n`` appended where the module runs more than once (its call number,
+            from 0), or ``block:function`` for a function called in a block's own forward.
+        index: Rank in execution order among the sites.
+        key: The torch function call that makes the value.
+        activation: Whether the value comes out of a pointwise activation; elsewhere "inactive" just means ≤ 0.
+    """
+
+    name: str
+    index: int
+    key: CallKey
+    activation: bool
+
+
+SiteSelection = str | Sequence[str] | Callable[[Site], bool]
+
+
+def find_sites(
+    model: nn.Module, flow: Flow, select: SiteSelection = "activation", residual: str = "branch"
+) -> list[Site]:
+    """The clip sites of a network, in execution order.
+
+    Args:
+        model: The network `flow` was traced from; consulted for module names.
+        flow: Its data flow.
+        select: "activation" (the rule above), "conv" (every convolution's own output), "block" (the outputs of the
+            outermost modules of a class that occurs more than once), module names (a name's unique ending will do,
+            ``#n`` picks one call), or a predicate that keeps some of the "activation" sites.
+        residual: For a convolution whose value goes into an addition unactivated: "branch" clips that value,
+            "post_add" the sum (after its activation, if it has one), "both" clips both.
+    """
+    order = {id(call): rank for rank, call in enumerate(flow.calls)}
+    if callable(select) or select == "activation":
+        calls = [end for call in _convolutions(flow) for end in _follow(call, residual)]
+    elif select == "conv":
+        calls = _convolutions(flow)
+    elif select == "block":
+        calls = [call for (name, _), call in flow.outputs.items() if name in _block_names(model)]
+    else:
+        calls = [call for name in select for call in _named(flow, name)]
+    unique = sorted({id(call): call for call in calls if call.differentiable}.values(), key=lambda c: order[id(c)])
+    names = _names(model, flow)
+    sites = [Site(names[id(c)], i, c.key, c.function in ACTIVATIONS) for i, c in enumerate(unique)]
+    if callable(select):
+        sites = [site for site in sites if select(site)]
+    return sites
+
+
+def unreachable(flow: Flow) -> list[str]:
+    """What the sites cannot cover, as phrases for a warning: code that hides its calls or its gradients."""
+    phrases = [f"module {name!r} runs scripted or foreign code" for name in flow.blind]
+    hidden = sum(call.function in CONVOLUTIONS and not call.differentiable for call in flow.calls)
+    if hidden:
+        phrases.append(f"{hidden} convolution(s) run without a gradient graph (custom or checkpointed code)")
+    return phrases
+
+
+def resolve_name(name: str, known: Iterable[str]) -> str:
+    """The known module name that is `name` or, uniquely, ends in ``.name``."""
+    known = list(known)
+    if name in known:
+        return name
+    endings = [candidate for candidate in known if candidate.endswith(f".{name}")]
+    if len(endings) == 1:
+        return endings[0]
+    if endings:
+        raise InputError(f"module name {name!r} is ambiguous: it ends {', '.join(sorted(endings)[:4])}")
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    hint = f"; did you mean {', '.join(close)}?" if close else "; see model.named_modules()"
+    raise InputError(f"the network ran no module named {name!r}{hint}")
+
+
+def _convolutions(flow: Flow) -> list[Call]:
+    return [call for call in flow.calls if call.function in CONVOLUTIONS and call.differentiable]
+
+
+def _only_consumer(call: Call, functions: frozenset[str]) -> Call | None:
+    if len(call.consumers) != 1:
+        return None
+    consumer = call.consumers[0]
+    return consumer if consumer.function in functions and consumer.differentiable else None
+
+
+def _follow(convolution: Call, residual: str) -> list[Call]:
+    value = _only_consumer(convolution, NORMALIZATIONS) or convolution
+    activation = _only_consumer(value, ACTIVATIONS)
+    if activation is not None:
+        return [activation]
+    total = _residual_sum(value) if residual != "branch" else None
+    if total is None:
+        return [value]
+    total = _only_consumer(total, ACTIVATIONS) or total
+    return [total] if residual == "post_add" else [value, total]
+
+
+def _residual_sum(value: Call) -> Call | None:
+    """The sum of computed values of one shape that `value` goes into, and nothing else uses it."""
+    total = None
+    while (step := _only_consumer(value, ADDITIONS)) is not None and len({i.shape for i in step.inputs}) == 1:
+        if len(step.inputs) < 2:
+            break
+        total = value = step
+    return total
+
+
+def _block_names(model: nn.Module) -> set[str]:
+    containers = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+    modules = [(n, m) for n, m in model.named_modules() if n and next(m.children(), None) is not None]
+    classes = Counter(type(m) for _, m in modules if type(m) not in containers)
+    repeated = [n for n, m in modules if classes[type(m)] > 1]
+    blocks = {n for n in repeated if not any(n.startswith(f"{outer}.") for outer in repeated)}
+    if not blocks:
+        raise ModelError("sites='block' found no module class that occurs more than once; name the modules instead")
+    return blocks
+
+
+def _named(flow: Flow, name: str) -> list[Call]:
+    path, _, number = name.partition("#")
+    path = resolve_name(path, dict.fromkeys(module for module, _ in flow.outputs))
+    calls = {n: call for (module, n), call in flow.outputs.items() if module == path}
+    if not number:
+        return list(calls.values())
+    if not number.isdigit() or int(number) not in calls:
+        raise InputError(f"{name!r} names a call that was not made; {path!r} ran {len(calls)} time(s), counted from 0")
+    return [calls[int(number)]]
+
+
+def _names(model: nn.Module, flow: Flow) -> dict[int, str]:
+    leaves = {name for name, module in model.named_modules() if next(module.children(), None) is None}
+    stems = {
+        id(call): call.owner[0] if call.owner[0] in leaves else f"{call.owner[0]}:{call.function}"
+        for call in flow.calls
+    }
+    # a leaf is counted by its own calls, a function in a block by its occurrences there
+    runs: dict[str, list[object]] = {}
+    for call in flow.calls:
+        seen = runs.setdefault(stems[id(call)], [])
+        mark: object = call.owner[1] if call.owner[0] in leaves else id(call)
+        if mark not in seen:
+            seen.append(mark)
+    names = {}
+    for call in flow.calls:
+        stem = stems[id(call)]
+        mark = call.owner[1] if call.owner[0] in leaves else id(call)
+        names[id(call)] = f"{stem}#{runs[stem].index(mark)}" if len(runs[stem]) > 1 else stem
+    return names

@@ -1,0 +1,165 @@
+"""Reading images that anyone may have made: right colours, right way up, and never more memory than promised."""
+
+import os
+import stat
+import warnings
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import skimage
+from PIL import Image
+
+from fei.errors import DataError, InputError
+
+MAX_PIXELS = 100_000_000
+"""Larger images are refused before they are decoded."""
+
+MAX_FILE_BYTES = 500_000_000
+"""Larger files are refused before they are opened."""
+
+# Only formats that Pillow decodes in process: it hands EPS, for one, to an external interpreter.
+_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
+
+_EXIF_ORIENTATION = 0x0112
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def read_image(path: str | os.PathLike[str]) -> Image.Image:
+    """Read an image file as 8-bit RGB, as a person would see it.
+
+    The EXIF orientation is applied, transparency is composited on white, 16-bit greyscale is scaled to 8 bits, and of
+    an animation the first frame is taken. Colour profiles are not applied, as in the training of the usual networks.
+
+    Args:
+        path: The file: JPEG, PNG, WebP, GIF, BMP, TIFF, PPM or AVIF.
+
+    Returns:
+        The image in mode "RGB".
+
+    Raises:
+        InputError: If there is no such file, or it may not be read.
+        DataError: If the file is not an image, is damaged, or is larger than `MAX_FILE_BYTES` or `MAX_PIXELS`.
+    """
+    file = Path(path)
+    with _open_file(file) as stream:
+        return to_rgb(_decode(stream, file), what=f"'{file}'")
+
+
+def demo_image(name: str = "chelsea") -> Image.Image:
+    """One of the photographs that come inside scikit-image, without a download.
+
+    Args:
+        name: A file's name without its ending, such as "chelsea" (a cat), "coffee" or "rocket".
+
+    Returns:
+        The image in mode "RGB".
+
+    Raises:
+        InputError: If there is no image of that name.
+    """
+    folder = Path(skimage.__file__).parent / "data"
+    files = {file.stem: file for file in sorted(folder.iterdir()) if file.suffix in (".png", ".jpg")}
+    if name not in files:
+        raise InputError(f"There is no demo image '{name}'; choose one of {', '.join(files)}.")
+    return read_image(files[name])
+
+
+def to_rgb(image: Image.Image, *, what: str = "The image") -> Image.Image:
+    """Convert an image of any mode to upright 8-bit RGB, on white where it is transparent.
+
+    Args:
+        image: A decoded image.
+        what: How an error calls it.
+
+    Returns:
+        The image in mode "RGB".
+
+    Raises:
+        DataError: If its pixel values have no agreed meaning as colours.
+    """
+    image = _upright(image)
+    if image.mode.startswith("I") or image.mode == "F":
+        image = _wide_to_8_bit(image, what)
+    try:
+        rgb = image.convert("RGBA" if image.has_transparency_data else "RGB")
+    except ValueError as error:
+        raise DataError(
+            f"{what} has the colour mode {image.mode}, which cannot be read as RGB; save it as RGB."
+        ) from error
+    if rgb.mode == "RGBA":
+        transparent, rgb = rgb, Image.new("RGB", rgb.size, "white")
+        rgb.paste(transparent, mask=transparent.getchannel("A"))
+    rgb.info.clear()  # the orientation has been applied and must not be applied again
+    return rgb
+
+
+def _open_file(file: Path) -> BinaryIO:
+    """Open a regular file of bearable size for reading."""
+    try:
+        status = file.stat()
+    except (OSError, ValueError) as error:  # ValueError: a path that no file can have, such as one with a zero byte
+        raise InputError(f"There is no image file '{file}'; check the path.") from error
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise InputError(f"'{file}' is {kind}; give the path of an image file.")
+    if status.st_size > MAX_FILE_BYTES:
+        raise DataError(
+            f"'{file}' has {status.st_size / 1e6:,.0f} MB and at most {MAX_FILE_BYTES / 1e6:,.0f} MB are read; "
+            "save it smaller."
+        )
+    try:
+        return file.open("rb")
+    except OSError as error:
+        raise InputError(f"'{file}' cannot be opened ({error.strerror}); check its permissions.") from error
+
+
+def _decode(stream: BinaryIO, file: Path) -> Image.Image:
+    """Decode the first frame, after a look at the size that the header declares."""
+    Image.init()
+    formats = [name for name in _FORMATS if name in Image.OPEN]
+    unusable = f"'{file}' cannot be read as an image: it is damaged, cut short, or in a format other than "
+    try:
+        with warnings.catch_warnings():
+            # Pillow's size warning starts below our limit; what libtiff finds odd is not the caller's concern.
+            warnings.simplefilter("ignore")
+            image = Image.open(stream, formats=formats)
+            if image.width * image.height > MAX_PIXELS:
+                raise Image.DecompressionBombError
+            image.load()
+    except Image.DecompressionBombError as error:
+        raise DataError(f"'{file}' has more than {MAX_PIXELS / 1e6:,.0f} million pixels; save it smaller.") from error
+    except Exception as error:  # on a damaged file decoders raise nearly anything
+        raise DataError(f"{unusable}{', '.join(formats)}.") from error
+    return image
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Apply the EXIF orientation, if there is a readable one."""
+    try:
+        orientation = image.getexif().get(_EXIF_ORIENTATION)
+    except Exception:  # damaged metadata does not make the pixels worse
+        return image
+    return image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
+
+
+def _wide_to_8_bit(image: Image.Image, what: str) -> Image.Image:
+    """Scale 16-bit greyscale from [0, 65535], or floating point from [0, 1], to 8-bit greyscale."""
+    pixels = np.asarray(image)
+    lowest, highest = pixels.min(), pixels.max()
+    if image.mode == "F":
+        if not (lowest >= 0 and highest <= 1):
+            raise DataError(f"{what} has floating-point pixels outside [0, 1]; scale them to [0, 1] or save 8 bits.")
+        return Image.fromarray((pixels * 255 + 0.5).astype(np.uint8))
+    if lowest < 0 or highest > 65535:
+        raise DataError(f"{what} has integer pixels outside [0, 65535]; save it with 8 or 16 bits a channel.")
+    # 65535 = 255 · 257, so white stays white and 128 is half a step of rounding.
+    return Image.fromarray(((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8))

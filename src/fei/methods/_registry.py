@@ -1,0 +1,106 @@
+"""The table of methods and how one is made from its name and options."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fei.core.attribution import FEI
+from fei.core.scoring import Target
+from fei.errors import InputError
+from fei.methods.fei import FEIMethod
+from fei.progress import Progress
+from fei.references import ReferenceSpec
+
+
+class Method(Protocol):
+    """What every attribution method can be called as."""
+
+    def __call__(
+        self,
+        model: nn.Module,
+        inputs: Tensor,
+        target: Target = None,
+        *,
+        reference: ReferenceSpec = None,
+        generator: torch.Generator | None = None,
+        batch_size: int | None = None,
+        progress: bool | Progress = False,
+    ) -> Tensor:
+        """Attribution maps (N, 1, H, W); higher is more important.
+
+        Args:
+            model: The classifier; never changed.
+            inputs: Images (N, C, H, W).
+            target: As in `fei.FEI.explain`.
+            reference: R, for methods that replace pixels.
+            generator: Supplies the seed of whatever is random.
+            batch_size: Rows in one forward pass.
+            progress: ``True`` for a progress bar, or a callable on (done, total).
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered method: its name, family, one line about it, what makes it, and the options it takes."""
+
+    name: str
+    family: str
+    summary: str
+    factory: Callable[..., Method]
+    options: tuple[str, ...]
+
+
+_VARIANTS = {
+    "vm": "value matching: no unit moves away from its original value",
+    "ivm": "inactivated value matching: no unit rises further above its original value",
+    "avm": "activated value matching: no unit falls further below its original value",
+    "ibm": "inactivated binary matching: no originally inactive unit is driven up",
+    "bm": "binary matching: inactive units are not driven up, active ones not down",
+    "abm": "activated binary matching: no originally active unit is driven down",
+    "none": "no constraint on the network's inside",
+}
+
+
+_FEI_OPTIONS = tuple(p for p in inspect.signature(FEI).parameters if p not in {"model", "variant"})
+
+_ENTRIES = {
+    entry.name: entry
+    for entry in (
+        Entry(f"fei-{variant}", "optimisation", f"FEI, {summary}", partial(FEIMethod, variant), _FEI_OPTIONS)
+        for variant, summary in _VARIANTS.items()
+    )
+}
+
+
+def available(pattern: str = "*") -> list[str]:
+    """The names of the methods, optionally only those a wildcard pattern matches."""
+    return [name for name in _ENTRIES if fnmatch(name, pattern)]
+
+
+def describe(name: str) -> Entry:
+    """The registry's entry of a method."""
+    entry = _ENTRIES.get(name.lower())
+    if entry is None:
+        close = difflib.get_close_matches(name.lower(), _ENTRIES, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(_ENTRIES)}"
+        raise InputError(f"unknown method {name!r}; {hint}")
+    return entry
+
+
+def create(name: str, **options: Any) -> Method:
+    """A method by name, with its options."""
+    entry = describe(name)
+    unknown = [option for option in options if option not in entry.options]
+    if unknown:
+        raise InputError(f"method {entry.name!r} has no option {unknown[0]!r}; it takes {', '.join(entry.options)}")
+    return entry.factory(**options)

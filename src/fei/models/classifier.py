@@ -1,0 +1,239 @@
+"""The one face of every network: RGB in [0, 1] in, logits out."""
+
+import difflib
+import operator
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+
+from fei.data.images import read_image, to_rgb
+from fei.errors import InputError, ModelError
+from fei.models._feature_layers import find_feature_layers
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+# Resizing keeps the aspect ratio, so a ribbon one pixel high would grow to gigabytes before the crop.
+_MAX_ASPECT_RATIO = 20
+
+
+class Classifier(nn.Module):
+    """A network on RGB in [0, 1], shape (N, 3, H, W), that returns logits (N, classes).
+
+    The wrapped network is not touched: its mode, its parameters and its device stay what they are.
+
+    Args:
+        network: The network. If it returns an object with `.logits`, these are taken.
+        mean: Per-channel mean; with `std`, the network sees (x − mean) / std. Without, it sees x as it is.
+        std: Per-channel standard deviation.
+        input_size: Side of the square images it was trained on.
+        labels: Names of the classes, in order.
+        feature_layers: Names of modules inside `network`, from shallow to deep, the last one being the layer for class
+            activation maps. A module that is called several times is named with the number of the call, counted from 0:
+            "relu#1". Found automatically if not given.
+        spec: What `load` was asked for.
+
+    Attributes:
+        mean: The mean colour, (3, 1, 1). Where none was given, ImageNet's, as the best guess; it is then not applied.
+        std: The standard deviation, (3, 1, 1), likewise.
+
+    Raises:
+        InputError: If one of these does not fit the others or the network.
+    """
+
+    pixel_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        input_size: int = 224,
+        labels: Sequence[str] | None = None,
+        feature_layers: Sequence[str] | None = None,
+        spec: str = "",
+    ) -> None:
+        super().__init__()
+        if (mean is None) != (std is None):
+            raise InputError("mean and std belong together; give both or neither.")
+        if not isinstance(input_size, int) or input_size < 1:
+            raise InputError(f"input_size is {input_size!r}; give the side of the square input in pixels, such as 224.")
+        self.network = network
+        self.normalizes = mean is not None
+        self.register_buffer("mean", _per_channel("mean", IMAGENET_MEAN if mean is None else mean), persistent=False)
+        self.register_buffer("std", _per_channel("std", IMAGENET_STD if std is None else std), persistent=False)
+        if not bool((self.std > 0).all()):
+            raise InputError(f"std is {std}; each of its values must be above zero.")
+        self.input_size = input_size
+        self.labels = None if labels is None else _checked_names("labels", labels)
+        self.spec = spec
+        self._feature_layers = None if feature_layers is None else self._named_layers(feature_layers)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Logits (N, classes) for RGB images in [0, 1], shape (N, 3, H, W)."""
+        output = self.network((pixels - self.mean) / self.std if self.normalizes else pixels)
+        logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+        if not isinstance(logits, Tensor):
+            raise ModelError(
+                f"The network {type(self.network).__name__} returned a {type(output).__name__}; a tensor of logits, or "
+                "an object that has them as .logits, is needed."
+            )
+        return logits
+
+    @property
+    def feature_layers(self) -> list[str]:
+        """Names of modules of this classifier, from shallow to deep; the last one is the layer for CAM methods.
+
+        Where none were given, they are found once, by a forward pass on a grey image.
+        """
+        if self._feature_layers is None:
+            self._feature_layers = find_feature_layers(self, self.input_size)
+        return list(self._feature_layers)
+
+    def preprocess(self, image: Image.Image | NDArray[Any] | str | os.PathLike[str]) -> Tensor:
+        """Prepare an image as networks are usually evaluated: short side to S · 256/224, then the central S × S.
+
+        Args:
+            image: A PIL image, the path of an image file, or an array (H, W), (H, W, 3) or (H, W, 4) of 8-bit integers
+                or of floating-point numbers in [0, 1].
+
+        Returns:
+            RGB in [0, 1], shape (3, S, S), S being `input_size`.
+
+        Raises:
+            InputError: If the image is of another type or shape, or there is no such file.
+            DataError: If the file cannot be read as an image.
+        """
+        rgb = _rgb_image(image)
+        cropped = _resize_and_crop(rgb, short_side=round(self.input_size * 256 / 224), crop=self.input_size)
+        return torch.from_numpy(np.array(cropped)).permute(2, 0, 1).contiguous().float() / 255
+
+    def label(self, index: int) -> str:
+        """The name of a class; its index as a string where it has no name."""
+        labels = self.labels or []
+        return labels[index] if 0 <= index < len(labels) else str(index)
+
+    def index(self, name_or_index: str | int) -> int:
+        """The index of a class, from the index itself, its name, one of its comma-separated synonyms, or a part of it.
+
+        Args:
+            name_or_index: Such as 281, "281", "tabby", "Tabby" or, since no other class contains it, "abby".
+
+        Returns:
+            The index.
+
+        Raises:
+            InputError: If no class, or more than one, is meant.
+        """
+        if not isinstance(name_or_index, str):
+            return self._checked_index(operator.index(name_or_index))
+        wanted = name_or_index.strip().casefold()
+        if wanted.isdecimal():
+            return self._checked_index(int(wanted))
+        if self.labels is None:
+            raise InputError(
+                f"This network has no class names, so '{name_or_index}' is unknown; give the class's index."
+            )
+        names = [name.casefold() for name in self.labels]
+        synonyms = [[part.strip() for part in name.split(",")] for name in names]
+        for matches in (
+            [i for i, name in enumerate(names) if name == wanted],
+            [i for i, parts in enumerate(synonyms) if wanted in parts],
+            [i for i, name in enumerate(names) if wanted and wanted in name],
+        ):
+            if len(matches) == 1:
+                return matches[0]
+            if matches:
+                raise InputError(
+                    f"'{name_or_index}' may mean {self._listing(matches)}; give the whole name or the index."
+                )
+        spelled = {part: i for i, parts in enumerate(synonyms) for part in parts}
+        close = [spelled[part] for part in difflib.get_close_matches(wanted, spelled, n=5)]
+        hint = f"did you mean {self._listing(close)}?" if close else f"give a name or an index below {len(names)}."
+        raise InputError(f"No class is called '{name_or_index}'; {hint}")
+
+    def extra_repr(self) -> str:
+        """The settings, for `repr`."""
+        classes = "unnamed classes" if self.labels is None else f"{len(self.labels)} classes"
+        return f"{self.spec!r}, {type(self.network).__name__}, input_size={self.input_size}, {classes}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"
+
+    def _checked_index(self, index: int) -> int:
+        if index < 0 or (self.labels is not None and index >= len(self.labels)):
+            limit = "0 and above" if self.labels is None else f"0 to {len(self.labels) - 1}"
+            raise InputError(f"There is no class {index}; the classes are numbered {limit}.")
+        return index
+
+    def _listing(self, indices: Sequence[int], most: int = 5) -> str:
+        names = ", ".join(f"'{self.label(i)}' ({i})" for i in indices[:most])
+        return names + (f" or {len(indices) - most} others" if len(indices) > most else "")
+
+    def _named_layers(self, names: Sequence[str]) -> list[str]:
+        modules = {name for name, _ in self.network.named_modules() if name}
+        for name in _checked_names("feature_layers", names):
+            module, mark, call = name.partition("#")
+            if module not in modules or (mark and not call.isdecimal()):
+                close = difflib.get_close_matches(module, modules, n=5)
+                hint = f"; did you mean {', '.join(close)}?" if close else "."
+                raise InputError(f"feature_layers names '{name}', which is no module of the network{hint}")
+        return [f"network.{name}" for name in names]
+
+
+def _per_channel(what: str, values: Sequence[float]) -> Tensor:
+    tensor = torch.as_tensor(values, dtype=torch.float32).flatten()
+    if tensor.numel() != 3 or not bool(tensor.isfinite().all()):
+        raise InputError(f"{what} is {values}; give three finite numbers, one each for red, green and blue.")
+    return tensor.view(3, 1, 1).clone()
+
+
+def _checked_names(what: str, names: Sequence[str]) -> list[str]:
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{what} is a {type(names).__name__}; give a list of strings.")
+    return list(names)
+
+
+def _rgb_image(image: Image.Image | NDArray[Any] | str | os.PathLike[str]) -> Image.Image:
+    """Any accepted kind of image as an 8-bit RGB image."""
+    if isinstance(image, Image.Image):
+        return to_rgb(image)
+    if isinstance(image, str | os.PathLike):
+        return read_image(image)
+    if not isinstance(image, np.ndarray):
+        raise InputError(f"The image is a {type(image).__name__}; give a PIL image, a path or a NumPy array.")
+    if not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))) or image.size == 0:
+        raise InputError(f"The image array has the shape {image.shape}; give (H, W), (H, W, 3) or (H, W, 4).")
+    if np.issubdtype(image.dtype, np.floating):
+        if not (image.min() >= 0 and image.max() <= 1):
+            raise InputError("The image array has floating-point values outside [0, 1]; scale them to [0, 1].")
+        image = (image * 255 + 0.5).astype(np.uint8)
+    if image.dtype != np.uint8:
+        raise InputError(f"The image array is of type {image.dtype}; give 8-bit integers, or floats in [0, 1].")
+    return to_rgb(Image.fromarray(image))
+
+
+def _resize_and_crop(image: Image.Image, *, short_side: int, crop: int) -> Image.Image:
+    """Resize with antialiasing, then crop the centre, with the rounding that torchvision uses."""
+    short = min(image.size)
+    width, height = (min(side, short * _MAX_ASPECT_RATIO) for side in image.size)
+    if (width, height) != image.size:
+        image = _centre(image, width, height)
+    resized = image.resize(
+        (int(short_side * width / short), int(short_side * height / short)), Image.Resampling.BICUBIC
+    )
+    return _centre(resized, crop, crop)
+
+
+def _centre(image: Image.Image, width: int, height: int) -> Image.Image:
+    left, top = round((image.width - width) / 2), round((image.height - height) / 2)
+    return image.crop((left, top, left + width, top + height))

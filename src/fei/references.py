@@ -1,0 +1,142 @@
+"""The reference R that stands in for removed pixels.
+
+By default one random colour per image (paper, section 4.1). Where the input space is known (a `Classifier` takes RGB
+in [0,1]) the colour is drawn there; a bare module's input space is unknown, so each channel is drawn between its
+minimum and maximum over the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fei.core.randomness import generator_for
+from fei.errors import InputError
+
+KINDS = ("color", "black", "white", "mean", "blur", "noise")
+_BLUR_SIZE, _BLUR_SIGMA = 11, 5.0
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A named reference.
+
+    Attributes:
+        kind: "color" (one random colour an image), "black", "white", "mean" (the network's mean colour), "blur"
+            (11×11 Gaussian, σ = 5) or "noise" (uniform).
+        resample: Draw a fresh one at each optimisation step; for the random kinds.
+    """
+
+    kind: str = "color"
+    resample: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what does not exist."""
+        if self.kind not in KINDS:
+            raise InputError(f"unknown reference {self.kind!r}; choose one of {', '.join(KINDS)}, or pass a tensor")
+        if self.resample and self.kind not in {"color", "noise"}:
+            raise InputError(f"resample=True needs a random reference (color or noise), not {self.kind!r}")
+
+
+ReferenceSpec = str | float | Tensor | Reference | Callable[[Tensor], Tensor] | None
+
+
+class References:
+    """The references of a batch of images.
+
+    Args:
+        spec: A name, a `Reference`, a number, a tensor that broadcasts to the images, a callable on them, or ``None``
+            for a random colour.
+        inputs: The images (N, C, H, W).
+        digests: Their digests, see `image_digest`.
+        model: The network: its `pixel_range` and `mean`, if it has them, say what its input space is.
+        seed: Seed of the random kinds.
+    """
+
+    def __init__(
+        self, spec: ReferenceSpec, inputs: Tensor, digests: Sequence[str], model: nn.Module, seed: int
+    ) -> None:
+        if isinstance(spec, tuple) and len(spec) == 1:  # captum's way of passing baselines
+            spec = spec[0]
+        self._inputs, self._digests, self._model, self._seed = inputs, list(digests), model, seed
+        self._named = Reference() if spec is None else Reference(spec) if isinstance(spec, str) else spec
+        self.resample = isinstance(self._named, Reference) and self._named.resample
+        self.name = self._named.kind if isinstance(self._named, Reference) else type(spec).__name__
+        self.values = self._draw(0)
+
+    def at(self, step: int) -> Tensor:
+        """R for one optimisation step: always the same unless it is resampled."""
+        return self._draw(step) if self.resample and step else self.values
+
+    def _draw(self, step: int) -> Tensor:
+        spec = self._named
+        if isinstance(spec, Reference):
+            return self._make(spec.kind, step)
+        values = spec(self._inputs) if callable(spec) else spec
+        if not isinstance(values, (Tensor, int, float)) or isinstance(values, bool):
+            raise InputError(
+                f"a reference must be a name, a number, a tensor or a callable that returns one; got "
+                f"{type(values).__name__}"
+            )
+        tensor = torch.as_tensor(values, dtype=self._inputs.dtype, device=self._inputs.device).detach()
+        try:
+            tensor = tensor.expand(len(self._inputs), -1, -1, -1) if tensor.ndim == 4 else tensor
+            torch.broadcast_to(tensor, self._inputs.shape)
+        except RuntimeError as error:
+            raise InputError(
+                f"a reference of shape {tuple(tensor.shape)} does not fit inputs of shape {tuple(self._inputs.shape)}"
+            ) from error
+        if not tensor.isfinite().all():
+            raise InputError("the reference holds NaN or infinite values; replace them before the call")
+        if tensor.ndim < 4:
+            tensor = torch.broadcast_to(tensor, (1, *self._inputs.shape[1:])).expand(len(self._inputs), -1, -1, -1)
+        return tensor.clone()
+
+    def _make(self, kind: str, step: int) -> Tensor:
+        x = self._inputs
+        if kind == "blur":
+            return blur(x)
+        if kind in {"color", "noise"}:
+            low, high = self._range()
+            size = (x.shape[1], 1, 1) if kind == "color" else tuple(x.shape[1:])
+            draws = [
+                torch.rand(size, generator=generator_for(self._seed, digest, f"{kind}/{step}"))
+                for digest in self._digests
+            ]
+            return low + (high - low) * torch.stack(draws).to(x)
+        known = self._known_range()
+        if known is None:
+            raise InputError(
+                f"the reference {kind!r} needs a network on RGB [0,1]; wrap it in fei.models.Classifier, or pass the "
+                "colour as a tensor in the network's own input space"
+            )
+        if kind == "mean":
+            colour = torch.as_tensor(self._model.mean).to(x).reshape(1, -1, 1, 1)
+            return colour.expand(len(x), -1, -1, -1).clone()
+        return x.new_full((len(x), x.shape[1], 1, 1), known[0] if kind == "black" else known[1])
+
+    def _known_range(self) -> tuple[float, float] | None:
+        low_high: tuple[float, float] | None = getattr(self._model, "pixel_range", None)
+        return low_high
+
+    def _range(self) -> tuple[Tensor, Tensor]:
+        known = self._known_range()
+        if known is not None:
+            return self._inputs.new_tensor(known[0]), self._inputs.new_tensor(known[1])
+        return self._inputs.amin((2, 3), keepdim=True), self._inputs.amax((2, 3), keepdim=True)
+
+
+def blur(images: Tensor) -> Tensor:
+    """Images blurred with an 11×11 Gaussian of σ = 5, edges repeated."""
+    half = _BLUR_SIZE // 2
+    offsets = torch.arange(-half, half + 1, dtype=torch.float32, device=images.device)
+    kernel = torch.exp(-(offsets**2) / (2 * _BLUR_SIGMA**2))
+    kernel = (kernel / kernel.sum()).to(images.dtype)
+    channels = images.shape[1]
+    padded = F.pad(images, (half, half, half, half), mode="replicate")
+    rows = F.conv2d(padded, kernel.view(1, 1, -1, 1).expand(channels, 1, -1, 1), groups=channels)
+    return F.conv2d(rows, kernel.view(1, 1, 1, -1).expand(channels, 1, 1, -1), groups=channels)

@@ -1,0 +1,230 @@
+"""Maps as colours, over the photograph, beside it, and as figures."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image
+
+from fei.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from torch import Tensor
+
+    from fei.core.explanation import Explanation
+
+Pixels = NDArray[np.uint8]
+"""RGB of shape (H, W, 3)."""
+
+# Perceptually uniform: equal differences of the map look equally large, also in grey and to colour-blind eyes.
+_COLORMAP = "inferno"
+_INK, _FAINT = "#1a1a1a", "#6b6b6b"
+_OPACITY = 0.6
+# Sizes in inches, of a panel that is read at the width of a web page.
+_CELL, _GAP, _MARGIN, _BAR, _TICKS = 2.9, 0.12, 0.16, 0.1, 0.42
+_HEAD, _NAMES = 0.54, 0.28
+_FRAME_SIDE, _FRAME_TITLE = 1.5, 0.42
+
+
+def colorize(attribution: NDArray[Any]) -> Pixels:
+    """A map as colours, from the lowest of its values to the highest.
+
+    Args:
+        attribution: A map (H, W). Where all its values are equal, all pixels get the lowest colour.
+
+    Returns:
+        RGB of shape (H, W, 3).
+
+    Raises:
+        InputError: If it is no map, or holds values that are not finite.
+    """
+    values = _checked_map(attribution)
+    low, high = values.min(), values.max()
+    span = high - low
+    scaled = (values - low) / span if span > 0 else np.zeros_like(values)
+    colours: Pixels = matplotlib.colormaps[_COLORMAP](scaled, bytes=True)[..., :3]
+    return colours
+
+
+def map_image(attribution: NDArray[Any]) -> Image.Image:
+    """The colours of a map as an image to save."""
+    return Image.fromarray(colorize(attribution))
+
+
+def overlay(image: Pixels, attribution: NDArray[Any], opacity: float = _OPACITY) -> Pixels:
+    """A map's colours laid over its photograph.
+
+    Args:
+        image: The photograph (H, W, 3), 8-bit RGB.
+        attribution: The map (H, W) of the same size.
+        opacity: 0 gives the photograph, 1 the colours of the map.
+
+    Returns:
+        (1 − opacity) · photograph + opacity · colours, 8-bit RGB.
+
+    Raises:
+        InputError: If the two do not fit, or the opacity is outside [0, 1].
+    """
+    if not 0 <= opacity <= 1:
+        raise InputError(f"The opacity is {opacity}; give a number from 0 (the photograph) to 1 (the map).")
+    colours = colorize(attribution)
+    if image.shape != colours.shape or image.dtype != np.uint8:
+        raise InputError(
+            f"The image is {image.dtype} of shape {image.shape} and the map has the shape {colours.shape[:2]}; give "
+            "8-bit RGB (H, W, 3) and a map (H, W) of the same size."
+        )
+    blend = (1 - opacity) * image.astype(np.float64) + opacity * colours.astype(np.float64)
+    return np.rint(blend).astype(np.uint8)
+
+
+def photo(image: Tensor) -> Pixels:
+    """A network's input as a picture.
+
+    Args:
+        image: (C, H, W). Values in [0, 1] are colours; where some lie outside, as after normalisation, the image is
+            stretched to its own range. With other than three channels their mean is shown in grey.
+
+    Returns:
+        8-bit RGB (H, W, 3).
+
+    Raises:
+        InputError: If it has another shape.
+    """
+    if image.ndim != 3:
+        raise InputError(f"The image has the shape {tuple(image.shape)}; give one image (C, H, W).")
+    values = image.detach().cpu().double().numpy()
+    low, high = values.min(), values.max()
+    if low < 0 or high > 1:
+        values = (values - low) / max(high - low, np.finfo(np.float64).tiny)
+    if len(values) != 3:
+        values = np.repeat(values.mean(0, keepdims=True), 3, axis=0)
+    return np.rint(values.transpose(1, 2, 0) * 255).astype(np.uint8)
+
+
+def panel(image: Pixels, attribution: NDArray[Any], *, headline: str, details: str) -> Figure:
+    """Photograph, overlay and map side by side, with the scale of the map's own values.
+
+    Args:
+        image: The photograph (H, W, 3), 8-bit RGB.
+        attribution: The map (H, W).
+        headline: What was found, in one short line.
+        details: How it was found, in one line.
+
+    Returns:
+        A figure to save; it belongs to no window and needs no closing.
+    """
+    blended = overlay(image, attribution)
+    cell_height = _CELL * image.shape[0] / image.shape[1]
+    width = 2 * _MARGIN + 3 * _CELL + 3 * _GAP + _BAR + _TICKS
+    height = _MARGIN + _HEAD + cell_height + _NAMES
+    result = _Picture(figsize=(width, height), dpi=200, facecolor="white")
+
+    def axes(left: float, bottom: float, box_width: float, box_height: float) -> Axes:
+        return result.add_axes((left / width, bottom / height, box_width / width, box_height / height))
+
+    cells = [axes(_MARGIN + i * (_CELL + _GAP), _NAMES, _CELL, cell_height) for i in range(3)]
+    values = _checked_map(attribution)
+    cells[0].imshow(image, interpolation="lanczos")
+    cells[1].imshow(blended, interpolation="lanczos")
+    # The map is shown pixel by pixel: smoothing would show an evenness that it does not have.
+    scale = cells[2].imshow(values, cmap=_COLORMAP, interpolation="nearest")
+    for cell, name in zip(cells, ("photograph", "overlay", "map"), strict=True):
+        _bare(cell)
+        cell.text(0.5, -0.03, name, transform=cell.transAxes, ha="center", va="top", fontsize=9, color=_FAINT)
+    bar = result.colorbar(scale, cax=axes(_MARGIN + 3 * (_CELL + _GAP), _NAMES, _BAR, cell_height))
+    bar.outline.set_visible(False)  # type: ignore[operator] # matplotlib's stubs take the outline for a method
+    bar.ax.tick_params(labelsize=8, length=2, width=0.6, color=_FAINT, labelcolor=_FAINT, pad=2)
+    for text, top, size, weight, colour in (
+        (headline, 0.13, 12.5, "bold", _INK),
+        (details, 0.39, 9, "normal", _FAINT),
+    ):
+        result.text(
+            _MARGIN / width,
+            1 - top / height,
+            text,
+            va="top",
+            fontsize=size,
+            fontweight=weight,
+            color=colour,
+            parse_math=False,  # a class may be called anything
+        )
+    return result
+
+
+def figure(explanation: Explanation, labels: Sequence[str] | None = None) -> Figure:
+    """One row an image: the photograph, the map over it, and the mask α of each quantile as a film strip.
+
+    Args:
+        explanation: What an optimisation method found.
+        labels: The names of the network's classes, in order.
+
+    Returns:
+        A figure to save or, as the last value of a notebook's cell, to see.
+    """
+    rows, masks = explanation.alphas.shape[:2]
+    image_height, image_width = explanation.maps.shape[-2:]
+    side = _FRAME_SIDE * image_height / image_width
+    result = _Picture(figsize=(_FRAME_SIDE * (masks + 2), (side + _FRAME_TITLE) * rows), layout="compressed", dpi=150)
+    grid: NDArray[Any] = result.subplots(rows, masks + 2, squeeze=False)
+    for row, axes in enumerate(grid):
+        picture = photo(explanation.inputs[row])
+        axes[0].imshow(picture)
+        axes[0].set_title("input", fontsize=8)
+        axes[1].imshow(overlay(picture, _numpy(explanation.maps[row, 0])))
+        axes[1].set_title(_class_name(int(explanation.target[row]), labels), fontsize=8, parse_math=False)
+        for mask, axis in enumerate(axes[2:]):
+            # White is what the mask keeps; all frames share one scale, so that they can be compared.
+            axis.imshow(_numpy(explanation.alphas[row, mask]).mean(0), cmap="gray", vmin=0, vmax=1)
+            axis.set_title(_mask_title(explanation, row, mask), fontsize=8)
+        for axis in axes:
+            _bare(axis)
+    return result
+
+
+class _Picture(Figure):
+    """A figure that shows itself in a notebook, although pyplot does not know it."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png")
+        return file.getvalue()
+
+
+def _class_name(index: int, labels: Sequence[str] | None) -> str:
+    if index < 0:
+        return "map"  # a callable score was explained, and no class
+    return labels[index] if labels is not None and index < len(labels) else f"class {index}"
+
+
+def _mask_title(explanation: Explanation, row: int, mask: int) -> str:
+    settings, trace = explanation.config["settings"], explanation.trace
+    name = "α" if settings["constraint"] in {"l1", "none"} else f"q = {settings['quantiles'][mask]:g}"
+    return f"{name}\nφ {trace.phi[row, mask, -1]:.2f}, area {trace.area[row, mask, -1]:.2f}"
+
+
+def _bare(axes: Axes) -> None:
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _numpy(tensor: Tensor) -> NDArray[Any]:
+    values: NDArray[Any] = tensor.detach().cpu().double().numpy()
+    return values
+
+
+def _checked_map(attribution: NDArray[Any]) -> NDArray[np.float64]:
+    values = np.asarray(attribution, dtype=np.float64)
+    if values.ndim != 2 or not values.size:
+        raise InputError(f"The map has the shape {values.shape}; give one map (H, W).")
+    if not np.isfinite(values).all():
+        raise InputError("The map holds NaN or infinite values; a map of finite numbers is needed.")
+    return values

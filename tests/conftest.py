@@ -1,0 +1,59 @@
+"""What the tests share: the real networks and photographs, and a cat."""
+
+import os
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from fei import models
+from fei.data import demo_image
+
+_REPOSITORY = Path(__file__).parents[1]
+_ASSETS = Path(os.environ.get("FEI_ASSETS", _REPOSITORY.parent / "shared" / "assets"))
+
+
+def _require_assets() -> None:
+    """Skip where the assets are absent; fail where they must not be, so that a green run means that they were used."""
+    if (_ASSETS / "zoo.py").is_file():
+        return
+    message = f"no test assets in {_ASSETS}; set FEI_ASSETS to the folder that holds zoo.py"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("needs_assets"):
+        _require_assets()
+
+
+@pytest.fixture(scope="session")
+def assets() -> Path:
+    """The folder with real networks (zoo.py) and photographs."""
+    _require_assets()
+    return _ASSETS
+
+
+@pytest.fixture(scope="session")
+def embedded() -> models.Classifier:
+    """EfficientNet-Lite0. Shared by all tests: leave it as it is."""
+    return models.load("efficientnet_lite0")
+
+
+@pytest.fixture(scope="session")
+def squeezenet(assets: Path) -> models.Classifier:
+    """SqueezeNet 1.1 with its ImageNet weights, small and quick. Shared by all tests: leave it as it is."""
+    return models.load(f"{assets / 'zoo.py'}:squeezenet")
+
+
+@pytest.fixture(scope="session")
+def chelsea(embedded: models.Classifier) -> Tensor:
+    """A cat, (1, 3, 224, 224), as the embedded network takes it."""
+    return embedded.preprocess(demo_image("chelsea"))[None]
+
+
+@pytest.fixture(scope="session")
+def chelsea_squeezenet(squeezenet: models.Classifier) -> Tensor:
+    """The same cat, (1, 3, 227, 227), as SqueezeNet takes it."""
+    return squeezenet.preprocess(demo_image("chelsea"))[None]

@@ -1,0 +1,132 @@
+"""The contract every registered method keeps, from one table: each new method joins by being registered."""
+
+import pytest
+import torch
+from networks import Bomb, fingerprint, pictures, small_cnn
+from torch import nn
+
+import fei
+from fei.errors import InputError, ModelError
+
+# the cheapest options of methods whose defaults would take long here
+QUICK = {name: {"steps": 3, "quantiles": [0.3, 0.7]} for name in fei.methods.available("fei-*")}
+IGNORES_TARGET = {"random"}
+
+every_method = pytest.mark.parametrize("name", fei.methods.available())
+
+
+def quick(name):
+    return fei.methods.create(name, **QUICK.get(name, {}))
+
+
+def test_names_of_the_contract():
+    assert {f"fei-{v}" for v in ("vm", "ivm", "avm", "ibm", "bm", "abm", "none")} <= set(fei.methods.available())
+
+
+@every_method
+def test_one_finite_map_an_image(name):
+    maps = quick(name)(small_cnn(), pictures(3))
+    assert maps.shape == (3, 1, 12, 16)
+    assert maps.isfinite().all()
+    assert not maps.requires_grad
+    assert all(one.unique().numel() > 1 for one in maps)
+
+
+@every_method
+def test_repeats_in_any_order_and_batch(name):
+    method, model, x = quick(name), small_cnn(), pictures(3)
+    maps = method(model, x, batch_size=4)
+    torch.manual_seed(99)
+    assert torch.equal(method(model, x, batch_size=4), maps)
+    assert torch.equal(method(model, x.flip(0), batch_size=4).flip(0), maps)
+    assert torch.equal(method(model, x[1:2], batch_size=4)[0], maps[1])
+
+
+@every_method
+def test_leaves_model_inputs_and_global_random_state_alone(name):
+    model, x = small_cnn(), pictures()
+    before, state, copy = fingerprint(model), torch.random.get_rng_state(), x.clone()
+    quick(name)(model, x)
+    assert fingerprint(model) == before
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.equal(x, copy)
+
+
+@every_method
+def test_leaves_the_model_alone_after_a_failure(name):
+    model = nn.Sequential(*small_cnn()[:4], Bomb(KeyError("broken"), 2), *small_cnn()[4:]).eval()
+    before = fingerprint(model)
+    with pytest.raises(KeyError):
+        quick(name)(model, pictures())
+    assert fingerprint(model) == before
+
+
+@every_method
+def test_depends_on_the_target(name):
+    method, model, x = quick(name), small_cnn(), pictures(1)
+    same = torch.equal(method(model, x, 0), method(model, x, 1))
+    assert same == (name in IGNORES_TARGET)
+
+
+@every_method
+def test_default_target_is_the_top_class(name):
+    method, model, x = quick(name), small_cnn(), pictures(3)
+    assert torch.equal(method(model, x), method(model, x, model(x).argmax(1)))
+
+
+@every_method
+def test_works_under_no_grad_and_on_frozen_models(name):
+    method, model, x = quick(name), small_cnn(), pictures(1)
+    expected = method(model, x, 1)
+    with torch.no_grad():
+        assert torch.equal(method(model.requires_grad_(False), x, 1), expected)
+
+
+@every_method
+def test_reports_progress(name):
+    seen = []
+    quick(name)(small_cnn(), pictures(), progress=lambda done, total: seen.append((done, total)))
+    assert [done for done, _ in seen] == list(range(1, len(seen) + 1))
+    assert seen[-1][0] == seen[-1][1]
+
+
+@every_method
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda x: (x[0], None), "must have shape"),
+        (lambda x: (x[:0], None), "is empty"),
+        (lambda x: (x * float("nan"), None), "NaN or infinite"),
+        (lambda x: (x, 17), "target 17 is out of range"),
+        (lambda x: (x, [0, 1, 2]), "3 entries for 2 image"),
+    ],
+)
+def test_refuses_bad_input(name, change, text):
+    inputs, target = change(pictures())
+    with pytest.raises(InputError, match=text):
+        quick(name)(small_cnn(), inputs, target)
+
+
+@every_method
+def test_refuses_a_model_in_training_mode_and_a_wrong_channel_count(name):
+    with pytest.raises(InputError, match="evaluation mode"):
+        quick(name)(small_cnn().train(), pictures())
+    with pytest.raises(ModelError, match="the model failed on an input of shape"):
+        quick(name)(small_cnn(), pictures()[:, :2])
+
+
+@pytest.mark.parametrize("name", fei.methods.available("fei-*"))
+def test_optimisation_methods_explain(name):
+    result = quick(name).explain(small_cnn(), pictures(), 1)
+    assert result.alphas.shape == (2, 2, 1, 12, 16)
+    assert result.perturbed().shape == (2, 2, 3, 12, 16)
+    assert torch.equal(result.maps, quick(name)(small_cnn(), pictures(), 1))
+
+
+def test_unknown_names_and_options():
+    with pytest.raises(InputError, match=r"unknown method 'fei-mv'; did you mean fei-"):
+        fei.methods.create("fei-mv")
+    with pytest.raises(InputError, match="method 'fei-vm' has no option 'step'; it takes preset, quantiles, steps"):
+        fei.methods.create("fei-vm", step=3)
+    with pytest.raises(InputError, match="`steps` must be a whole number"):
+        fei.methods.create("fei-vm", steps=0)

@@ -1,0 +1,255 @@
+"""A network of one's own, from a file and a checkpoint; every mistake is one sentence, and no checkpoint runs code."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fei import models
+from fei.data import demo_image
+from fei.errors import InputError, ModelError
+
+FACTORIES = """
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+@dataclass
+class Sizes:  # a dataclass looks its module up in sys.modules
+    classes: int = 2
+
+
+def small():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, Sizes().classes))
+
+
+def described():
+    network = small()
+    network.input_size, network.labels, network.feature_layers = 32, ["cat", "dog"], ["0"]
+    return network
+
+
+def misdescribed():
+    network = small()
+    network.labels = "cat"
+    return network
+
+
+def broken():
+    raise KeyError("no such thing\\nand more")
+
+
+def needs_an_argument(size):
+    return small()
+
+
+def number():
+    return 3
+
+
+def wrapped():
+    from fei.models import Classifier
+    return Classifier(small(), input_size=48)
+
+
+constant = 5
+"""
+
+
+@pytest.fixture
+def factories(tmp_path: Path) -> Path:
+    file = tmp_path / "networks.py"
+    file.write_text(FACTORIES)
+    return file
+
+
+def weights(value: float) -> dict[str, Tensor]:
+    """A state dict for `small`, filled with one number."""
+    shapes = {"0.weight": (4, 3, 3, 3), "0.bias": (4,), "3.weight": (2, 4), "3.bias": (2,)}
+    return {key: torch.full(shape, value) for key, shape in shapes.items()}
+
+
+class RunsCode:
+    """Unpickled carelessly, it makes the file it names."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.trace),)
+
+
+class TestSpecifications:
+    def test_what_is_available(self) -> None:
+        assert models.available() == ["efficientnet_lite0", "path/to/file.py:factory[:checkpoint]"]
+
+    @pytest.mark.parametrize(
+        "spec", ["torchvision:resnet50", "timm:resnet50", "hf:a/b", "resnet", "efficientnet_lite", ""]
+    )
+    def test_an_unknown_model(self, spec: str) -> None:
+        known = r"efficientnet_lite0, path/to/file.py:factory\[:checkpoint\]"
+        with pytest.raises(InputError, match=f"There is no model '{spec}' in this version; give one of: {known}"):
+            models.load(spec)
+
+    def test_a_model_that_is_no_string(self) -> None:
+        with pytest.raises(InputError, match="The model is given as a NoneType; give a string"):
+            models.load(None)  # type: ignore[arg-type]
+
+
+class TestFactories:
+    def test_a_plain_network(self, factories: Path) -> None:
+        model = models.load(f"{factories}:small")
+        assert not any(module.training for module in model.modules())
+        assert (model.input_size, model.labels, model.spec) == (224, None, f"{factories}:small")
+        assert model(torch.rand(2, 3, 8, 8)).shape == (2, 2)
+        assert model.feature_layers == ["network.0"]
+
+    def test_a_network_that_describes_itself(self, factories: Path) -> None:
+        model = models.load(f"{factories}:described")
+        assert (model.input_size, model.labels, model.feature_layers) == (32, ["cat", "dog"], ["network.0"])
+
+    def test_a_classifier_is_taken_as_it_is(self, factories: Path) -> None:
+        model = models.load(f"{factories}:wrapped")
+        assert (model.input_size, model.spec) == (48, f"{factories}:wrapped")
+        assert not isinstance(model.network, models.Classifier)
+
+    def test_two_files_of_one_name(self, tmp_path: Path) -> None:
+        for folder, classes in (("a", 2), ("b", 5)):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "net.py").write_text(
+                FACTORIES.replace("classes: int = 2", f"classes: int = {classes}")
+            )
+        first, second = (models.load(f"{tmp_path / folder / 'net.py'}:small") for folder in "ab")
+        assert first(torch.rand(1, 3, 8, 8)).shape == (1, 2)
+        assert second(torch.rand(1, 3, 8, 8)).shape == (1, 5)
+
+    def test_a_real_network(self, squeezenet: models.Classifier, chelsea_squeezenet: Tensor) -> None:
+        with torch.no_grad():
+            assert int(squeezenet(chelsea_squeezenet).argmax()) in range(281, 286)
+        assert squeezenet.input_size == 227
+        assert squeezenet.preprocess(demo_image()).shape == (3, 227, 227)
+        assert squeezenet.feature_layers[-1] == "network.net.features.12"
+        assert squeezenet.labels is not None
+        assert squeezenet.index("tabby") == 281
+
+    @pytest.mark.parametrize(
+        ("factory", "error", "message"),
+        [
+            ("smal", InputError, "has no factory 'smal'; did you mean small. it defines Sizes, small, described"),
+            ("constant", InputError, "has no factory 'constant'"),
+            (
+                "",
+                InputError,
+                "is given without a factory; it defines Sizes, small, .*, and the form is file.py:factory",
+            ),
+            ("broken", ModelError, r"networks.py:broken' failed \(KeyError: 'no such thing.*\); it is called without"),
+            ("needs_an_argument", ModelError, "failed .TypeError: .*missing 1 required positional argument"),
+            ("number", ModelError, "networks.py:number' returned a int; it must return an nn.Module"),
+            ("misdescribed", ModelError, "describes itself wrongly: labels is a str; give a list of strings"),
+        ],
+    )
+    def test_a_factory_that_does_not_work(
+        self, factories: Path, factory: str, error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message) as caught:
+            models.load(f"{factories}:{factory}")
+        assert "\n" not in str(caught.value)
+
+    def test_a_file_without_a_factory(self, factories: Path) -> None:
+        with pytest.raises(InputError, match="networks.py' is given without a factory"):
+            models.load(str(factories))
+
+    def test_a_missing_file(self) -> None:
+        with pytest.raises(InputError, match="There is no model file 'absent.py'; check the path"):
+            models.load("absent.py:small")
+
+    @pytest.mark.parametrize("source", ["import nothing_of_this_name", "def f(:", "raise SystemExit(3)", "\0"])
+    def test_a_file_that_does_not_import(self, tmp_path: Path, source: str) -> None:
+        (tmp_path / "bad.py").write_text(source)
+        with pytest.raises(ModelError, match="bad.py' cannot be imported .*; it must run without errors") as caught:
+            models.load(f"{tmp_path / 'bad.py'}:f")
+        assert caught.value.__cause__ is not None
+
+
+class TestCheckpoints:
+    @pytest.mark.parametrize("key", [None, "state_dict", "model"])
+    @pytest.mark.parametrize("ending", ["pt", "pth"])
+    def test_a_torch_file(self, factories: Path, tmp_path: Path, key: str | None, ending: str) -> None:
+        content = weights(0.5) if key is None else {key: weights(0.5), "epoch": 3}
+        torch.save(content, tmp_path / f"weights.{ending}")
+        model = models.load(f"{factories}:small:{tmp_path / f'weights.{ending}'}")
+        assert all(bool((parameter == 0.5).all()) for parameter in model.parameters())
+
+    @pytest.mark.parametrize("factory", ["small", "wrapped"])
+    def test_a_safetensors_file(self, factories: Path, tmp_path: Path, factory: str) -> None:
+        save_file({key: tensor.half() for key, tensor in weights(0.25).items()}, tmp_path / "weights.safetensors")
+        model = models.load(f"{factories}:{factory}:{tmp_path / 'weights.safetensors'}")
+        assert all(bool((p == 0.25).all()) and p.dtype == torch.float32 for p in model.parameters())
+
+    @pytest.mark.parametrize("save", ["torch", "pickle"])
+    def test_code_in_a_checkpoint_is_refused_and_not_run(self, factories: Path, tmp_path: Path, save: str) -> None:
+        content = {**weights(1.0), "surprise": RunsCode(tmp_path / "trace")}
+        if save == "torch":
+            torch.save(content, tmp_path / "evil.pt")
+        else:
+            (tmp_path / "evil.pt").write_bytes(pickle.dumps(RunsCode(tmp_path / "trace")))
+        with pytest.raises(
+            ModelError, match="evil.pt' was refused: .* Python objects besides tensors, which could run"
+        ):
+            models.load(f"{factories}:small:{tmp_path / 'evil.pt'}")
+        assert not (tmp_path / "trace").exists()
+
+    def test_a_whole_pickled_network_is_refused(self, factories: Path, tmp_path: Path) -> None:
+        torch.save(torch.nn.Linear(2, 2), tmp_path / "network.pt")
+        with pytest.raises(ModelError, match=r"network.pt' was refused: .*; save the network's state_dict\(\) alone"):
+            models.load(f"{factories}:small:{tmp_path / 'network.pt'}")
+
+    @pytest.mark.parametrize("ending", ["pt", "pth", "safetensors"])
+    @pytest.mark.parametrize("kept", [0.0, 0.5, 0.95])
+    def test_a_truncated_checkpoint(self, factories: Path, tmp_path: Path, ending: str, kept: float) -> None:
+        file = tmp_path / f"cut.{ending}"
+        save_file(weights(1.0), file) if ending == "safetensors" else torch.save(weights(1.0), file)
+        content = file.read_bytes()
+        file.write_bytes(content[: int(len(content) * kept)])
+        with pytest.raises(ModelError, match=f"cut.{ending}' cannot be read .*; it may be damaged"):
+            models.load(f"{factories}:small:{file}")
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"3.bias": None}, "does not fit the network .missing: 3.bias; unexpected: none"),
+            ({"other": torch.ones(1)}, "does not fit the network .missing: none; unexpected: other"),
+            ({f"k{i}": torch.ones(1) for i in range(5)}, "unexpected: k0, k1, k2 and 2 more"),
+            ({"3.bias": torch.ones(7)}, "does not fit the network .size mismatch for 3.bias"),
+        ],
+    )
+    def test_weights_of_another_network(
+        self, factories: Path, tmp_path: Path, change: dict[str, Tensor | None], message: str
+    ) -> None:
+        state = {key: tensor for key, tensor in {**weights(1.0), **change}.items() if tensor is not None}
+        torch.save(state, tmp_path / "other.pt")
+        with pytest.raises(ModelError, match=message) as caught:
+            models.load(f"{factories}:small:{tmp_path / 'other.pt'}")
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("content", "found"), [(torch.ones(1), "a Tensor"), ({}, "none"), ({"epoch": 1, "loss": 0.5}, "epoch, loss")]
+    )
+    def test_a_file_without_a_state_dict(self, factories: Path, tmp_path: Path, content: object, found: str) -> None:
+        torch.save(content, tmp_path / "odd.pt")
+        with pytest.raises(ModelError, match=f"odd.pt' holds {found}; a state dict, or one under"):
+            models.load(f"{factories}:small:{tmp_path / 'odd.pt'}")
+
+    def test_a_missing_checkpoint(self, factories: Path) -> None:
+        with pytest.raises(InputError, match=r"There is no checkpoint 'absent.pt'; check the path"):
+            models.load(f"{factories}:small:absent.pt")
+
+    def test_another_kind_of_file(self, factories: Path) -> None:
+        with pytest.raises(InputError, match=r"The checkpoint 'w.h5' ends in '.h5'; give a .safetensors, .pt or .pth"):
+            models.load(f"{factories}:small:w.h5")
