@@ -4,10 +4,15 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from torch import Tensor
 
 from fei import models
 from fei.data import demo_image
+
+# a slow or busy machine is not a failing test
+settings.register_profile("fei", deadline=None, print_blob=True)
+settings.load_profile("fei")
 
 _REPOSITORY = Path(__file__).parents[1]
 _ASSETS = Path(os.environ.get("FEI_ASSETS", _REPOSITORY.parent / "shared" / "assets"))

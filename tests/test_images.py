@@ -86,8 +86,8 @@ def test_bilevel(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["png", "tiff"])
 def test_16_bit_greyscale_is_scaled_not_clipped(tmp_path: Path, ending: str) -> None:
-    Image.fromarray(np.array([[0, 257, 25700, 32896, 65535]], dtype=np.uint16)).save(tmp_path / f"deep.{ending}")
-    assert np.asarray(read_image(tmp_path / f"deep.{ending}"))[0, :, 0].tolist() == [0, 1, 100, 128, 255]
+    Image.fromarray(np.array([[0, 257, 25700, 25829, 65535]], dtype=np.uint16)).save(tmp_path / f"deep.{ending}")
+    assert np.asarray(read_image(tmp_path / f"deep.{ending}"))[0, :, 0].tolist() == [0, 1, 100, 101, 255]
 
 
 def test_floating_point_in_the_unit_interval(tmp_path: Path) -> None:
@@ -196,6 +196,13 @@ def test_what_is_no_image(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file.png").write_bytes(content)
     with pytest.raises(DataError, match=r"file.png' cannot be read as an image: it is damaged, cut short"):
         read_image(tmp_path / "file.png")
+
+
+def test_a_format_that_is_not_needed_is_not_tried(tmp_path: Path) -> None:
+    """Every decoder is a door; some, such as the one for EPS, start other programs."""
+    Image.new("RGB", (2, 2), RED).save(tmp_path / "old.pcx")
+    with pytest.raises(DataError, match="old.pcx' cannot be read as an image: .* in a format other than JPEG, PNG"):
+        read_image(tmp_path / "old.pcx")
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png", "gif", "bmp", "tiff", "webp", "ppm"])

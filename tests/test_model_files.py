@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,10 @@ class Sizes:  # a dataclass looks its module up in sys.modules
 
 def small():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, Sizes().classes))
+
+
+class Own(nn.Flatten):
+    pass
 
 
 def described():
@@ -125,6 +130,8 @@ class TestFactories:
             (tmp_path / folder / "net.py").write_text(
                 FACTORIES.replace("classes: int = 2", f"classes: int = {classes}")
             )
+        own = [models.load(f"{tmp_path / folder / 'net.py'}:Own").network for folder in "ab"]
+        assert all(sys.modules[type(network).__module__].Own is type(network) for network in own)
         first, second = (models.load(f"{tmp_path / folder / 'net.py'}:small") for folder in "ab")
         assert first(torch.rand(1, 3, 8, 8)).shape == (1, 2)
         assert second(torch.rand(1, 3, 8, 8)).shape == (1, 5)
@@ -141,7 +148,7 @@ class TestFactories:
     @pytest.mark.parametrize(
         ("factory", "error", "message"),
         [
-            ("smal", InputError, "has no factory 'smal'; did you mean small. it defines Sizes, small, described"),
+            ("smal", InputError, "has no factory 'smal'; did you mean small. it defines Sizes, small, Own, described"),
             ("constant", InputError, "has no factory 'constant'"),
             (
                 "",

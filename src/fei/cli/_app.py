@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from fei import __version__
-from fei.cli import explain, listing
 from fei.cli._common import INTERRUPTED, complain, exit_code, note, print_json, sentence
+from fei.cli.explain import demo, explain
+from fei.cli.listing import methods, models
 
 app = typer.Typer(
     name="fei",
@@ -22,8 +23,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-explain.register(app)
-listing.register(app)
+for _command in (demo, explain, models, methods):
+    app.command()(_command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -14,6 +14,7 @@ from fei.errors import FEIError, InputError
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+# Declared by each command so that it is accepted after it; `run` is who reads it.
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of whatever is random: the same seed gives the same result.")]
 OutOption = Annotated[str, typer.Option(metavar="DIR", help="Folder for the results; made if it is not there.")]

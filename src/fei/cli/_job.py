@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from dataclasses import dataclass
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,10 @@ import torch
 from fei import methods, models
 from fei.cli import _outputs
 from fei.cli._record import Finding, Prediction, make_record, write_record
+from fei.cli._request import Request
 from fei.data import read_image
 from fei.errors import InputError, ModelError
+from fei.models._wording import in_brief
 from fei.references import Reference
 from fei.report import panel, photo
 
@@ -24,24 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-    from fei.models import Classifier
-
 _SEEDS = 2**63
-
-
-@dataclass(frozen=True)
-class Request:
-    """What was asked for on the command line; ``None`` where the method decides."""
-
-    model: str
-    method: str
-    target: str | None
-    seed: int
-    steps: int | None
-    preset: str | None
-    device: str
-    reference: str | None
-    batch_size: int | None
+_MOST_OF_SPEC = 40  # a path may be longer than the picture is wide
 
 
 class Job:
@@ -97,10 +83,11 @@ class Job:
             np.save(base + _outputs.MAP, finding.attribution)
             if finding.explanation is not None:
                 finding.explanation.save(base + _outputs.EXPLANATION)
-            self._picture(inputs, finding, record).savefig(base + _outputs.PICTURE)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Glyph")  # a class name in a script that the font lacks
+                self._picture(inputs, finding, record).savefig(base + _outputs.PICTURE)
             write_record(Path(base + _outputs.RECORD), record)
-            files = [str(folder / file.name) for file in sorted(temporary.iterdir())]
-        return record | {"files": files}
+        return record | {"files": _outputs.result_files(folder, name)}
 
     def _try_out(self) -> int:
         """Run the network once on grey, and count its classes: a network that fails should fail before the work."""
@@ -112,8 +99,8 @@ class Job:
             raise
         except Exception as error:
             raise ModelError(
-                f"The network '{self.request.model}' fails on an image of {side} × {side} pixels ({error}); it must "
-                "take RGB in [0, 1] of shape (N, 3, H, W)."
+                f"The network '{self.request.model}' fails on an image of {side} × {side} pixels "
+                f"({in_brief(error)}); it must take RGB in [0, 1] of shape (N, 3, H, W)."
             ) from error
         if logits.ndim != 2:
             raise ModelError(
@@ -125,6 +112,11 @@ class Job:
     @torch.no_grad()
     def _predict(self, inputs: Tensor) -> Prediction:
         probabilities = self.classifier(inputs).float().softmax(1)[0]
+        if not probabilities.isfinite().all():
+            raise ModelError(
+                f"The network '{self.request.model}' returns NaN or infinite values for this image; check its weights "
+                "and that it takes RGB in [0, 1]."
+            )
         best = probabilities.topk(min(5, len(probabilities)))
         return Prediction(best.indices.tolist(), best.values.tolist(), probabilities.tolist())
 
@@ -148,14 +140,16 @@ class Job:
     def _picture(self, inputs: Tensor, finding: Finding, record: dict[str, Any]) -> Figure:
         best, target = record["prediction"], record["target"]
         explained = "the prediction" if target["index"] == best["index"] else f"{target['probability']:.1%}"
-        steps = [f"{len(finding.explanation.trace.phi[0, 0]) - 1} steps"] if finding.explanation is not None else []
         facts = [
             f"explained: {target['label']} ({explained})",
             finding.method,
-            self.request.model if len(self.request.model) <= 40 else "…" + self.request.model[-39:],
-            *steps,
-            f"seed {self.request.seed}",
+            self.request.model
+            if len(self.request.model) <= _MOST_OF_SPEC
+            else f"…{self.request.model[-_MOST_OF_SPEC:]}",
         ]
+        if finding.explanation is not None:
+            facts.append(f"steps {finding.explanation.config['settings']['steps']}")
+        facts.append(f"seed {self.request.seed}")
         headline = f"Predicted: {best['label']}, {best['probability']:.1%}"
         return panel(photo(inputs[0]), finding.attribution, headline=headline, details="  ·  ".join(facts))
 

@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from PIL import Image
+
 from fei.errors import DataError, InputError
 
 PICTURE, MAP, EXPLANATION, RECORD = ".overlay.png", ".map.npy", ".explanation.safetensors", ".json"
-_ENDINGS = (PICTURE, MAP, EXPLANATION, RECORD)
+_ENDINGS = {"picture": PICTURE, "map": MAP, "explanation": EXPLANATION, "record": RECORD}
 
 
 def prepare_folder(folder: Path) -> None:
@@ -42,12 +44,28 @@ def result_names(images: Sequence[Path], folder: Path) -> list[str]:
     for image in images:
         stem = image.stem
         number, name = 1, stem
-        while name.casefold() in taken or any(_canonical(folder / (name + end)) in sources for end in _ENDINGS):
+        while name.casefold() in taken or any(
+            _canonical(folder / (name + end)) in sources for end in _ENDINGS.values()
+        ):
             number += 1
             name = f"{stem}-{number}"
         taken.add(name.casefold())
         names.append(name)
     return names
+
+
+def save_image(image: Image.Image, file: Path) -> None:
+    """Write an image, whole or not at all."""
+    with tempfile.TemporaryDirectory(dir=file.parent, prefix=".fei-") as temporary:
+        made = Path(temporary) / file.name
+        image.save(made)
+        os.replace(made, file)
+
+
+def result_files(folder: Path, name: str) -> dict[str, str]:
+    """The results of that name that are in a folder, by what they are."""
+    files = {kind: folder / (name + end) for kind, end in _ENDINGS.items()}
+    return {kind: str(file) for kind, file in files.items() if file.exists()}
 
 
 @contextmanager
@@ -63,7 +81,7 @@ def replacing(folder: Path, name: str) -> Iterator[Path]:
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".fei-") as temporary:
             yield Path(temporary)
-            for end in _ENDINGS:
+            for end in _ENDINGS.values():
                 made, kept = Path(temporary) / (name + end), folder / (name + end)
                 if made.exists():
                     os.replace(made, kept)

@@ -16,7 +16,7 @@ import torch
 from fei import __version__
 
 if TYPE_CHECKING:
-    from fei.cli._job import Request
+    from fei.cli._request import Request
     from fei.core.explanation import Explanation
     from fei.models import Classifier
 
@@ -84,7 +84,7 @@ def summarize_trace(explanation: Explanation) -> dict[str, Any]:
     masks = [
         {
             "quantile": quantile,
-            "area_asked": quantile if settings["objective"] == "deletion" else 1 - quantile,
+            "area_asked": round(1 - quantile, 6),
             "area_got": float(trace.area[0, i, -1]),
             "phi_first": float(trace.phi[0, i, 0]),
             "phi_last": float(trace.phi[0, i, -1]),

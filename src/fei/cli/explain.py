@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -23,10 +25,8 @@ from fei.cli._common import (
     say,
     sentence,
 )
+from fei.cli._request import Request
 from fei.errors import InputError
-
-if TYPE_CHECKING:
-    from fei.cli._job import Job, Request
 
 _MODEL, _METHOD, _OUT = "efficientnet_lite0", "fei-vm", "fei-out"
 
@@ -35,14 +35,8 @@ StepsOption = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command()(explain)
-    app.command()(demo)
-
-
 def explain(
-    images: Annotated[list[str], typer.Argument(metavar="IMAGE...", help="Image files.", show_default=False)],
+    images: Annotated[list[str], typer.Argument(metavar="IMAGE", help="Image files.", show_default=False)],
     model: Annotated[str, typer.Option(metavar="SPEC", help="The network; see 'fei models'.")] = _MODEL,
     method: Annotated[
         str | None,
@@ -57,7 +51,9 @@ def explain(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="CLASS", help="Class to explain, by name or index; the predicted one if not given.", show_default=False
+            metavar="CLASS",
+            help="Class to explain, by name or index; the predicted one if not given.",
+            show_default=False,
         ),
     ] = None,
     out: OutOption = _OUT,
@@ -87,37 +83,148 @@ def explain(
 ) -> None:
     """Explain why a network sees what it sees in images.
 
-    For each image, DIR gets a picture (.overlay.png), the map (.map.npy), the whole result
-    (.explanation.safetensors) and a record of how it was made (.json).
+    Each image gives a picture (.overlay.png), its map (.map.npy) and a record of how it was made (.json).
+
+    An optimisation method also gives its masks and traces (.explanation.safetensors).
     """
     name = _method_name(method, variant)
-    files = [Path(image) for image in images]
-    failures = _missing(files)
-    for _, error in failures:
-        complain(error, debug=debug)
-    usable = [file for file in files if file not in {failed for failed, _ in failures}]
-    results: list[dict[str, Any]] = []
-    if usable:
-        from fei.cli._job import Job, Request
-        from fei.cli._outputs import prepare_folder
-
-        folder = Path(out)
-        prepare_folder(folder)
-        job = Job(Request(model, name, target, seed, steps, preset, device, reference, batch_size))
-        progress = not (quiet or as_json) and sys.stderr.isatty()
-        for number, (file, result_name) in enumerate(_named(usable, folder), 1):
-            if progress:
-                note(f"{file} ({number} of {len(usable)})")
-            try:
-                results.append(job.explain(file, folder, result_name, progress=progress))
-            except Exception as error:  # the other images are still worth explaining
-                failures.append((file, error))
-                complain(error, debug=debug)
-                continue
-            if not (quiet or as_json):
-                say(_summary(results[-1]))
+    request = Request(model, name, target, seed, steps, preset, device, reference, batch_size)
+    outcome = _explain_all(request, [Path(image) for image in images], Path(out), _Voice(as_json, quiet, debug))
     if as_json:
-        print_json(_document(results, failures))
-    if failures:
-        usage = not results and all(exit_code(error) == USAGE for _, error in failures)
-        raise typer.Exit(USAGE if usage else FAILURE)
+        print_json(outcome.document())
+    raise typer.Exit(outcome.exit_code())
+
+
+def demo(
+    steps: StepsOption = None,
+    out: OutOption = _OUT,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Explain a photograph of a cat with the network that came with the install."""
+    from fei.cli._outputs import prepare_folder, save_image
+    from fei.data import demo_image
+
+    folder = Path(out)
+    prepare_folder(folder)
+    photograph = folder / "chelsea.png"
+    save_image(demo_image("chelsea"), photograph)
+    if not as_json:
+        say(f"Which pixels make a network see a cat in {photograph}?")
+        say("FEI looks for those that keep both its answer and the way it gets there.")
+        say("The network, EfficientNet-Lite0, came with the install. This takes a minute.\n")
+    request = Request(_MODEL, _METHOD, None, seed, steps, None, "auto", None, None)
+    outcome = _explain_all(request, [photograph], folder, _Voice(as_json, False, debug))
+    if as_json:
+        print_json(outcome.document())
+    elif outcome.results:
+        second = outcome.results[0]["prediction"]["top5"][1]["label"]
+        to_folder = [] if out == _OUT else ["--out", out]
+        say("\nOpen the picture. Then ask about the network's second thought, or any class:\n")
+        say("  " + shlex.join(["fei", "explain", str(photograph), "--target", second, *to_folder]))
+    raise typer.Exit(outcome.exit_code())
+
+
+@dataclass(frozen=True)
+class _Voice:
+    """How much is said, and in which form."""
+
+    as_json: bool
+    quiet: bool
+    debug: bool
+
+    @property
+    def talks(self) -> bool:
+        return not (self.as_json or self.quiet)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of several images."""
+
+    results: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[tuple[Path, Exception]] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        errors = [{"image": str(image), "error": sentence(error)} for image, error in self.failures]
+        document: dict[str, Any] = {"schema": 1, "results": self.results, "failures": errors}
+        return document | ({"error": " ".join(failure["error"] for failure in errors)} if errors else {})
+
+    def exit_code(self) -> int:
+        """2 only if there was nothing to explain because of what the caller passed."""
+        if not self.failures:
+            return 0
+        return FAILURE if self.results else min(USAGE, *(exit_code(error) for _, error in self.failures))
+
+
+def _explain_all(request: Request, images: list[Path], folder: Path, voice: _Voice) -> _Outcome:
+    """Explain images one after the other; one that cannot be explained does not stop the others."""
+    outcome = _Outcome()
+
+    def fail(image: Path, error: Exception) -> None:
+        outcome.failures.append((image, error))
+        complain(error, debug=voice.debug)
+
+    _report_missing(images, fail)
+    missing = {image for image, _ in outcome.failures}
+    if len(missing) == len(set(images)):
+        return outcome
+
+    from fei.cli._job import Job
+    from fei.cli._outputs import prepare_folder, result_names
+
+    job = Job(request)
+    prepare_folder(folder)
+    progress = voice.talks and sys.stderr.isatty()
+    for number, (image, name) in enumerate(zip(images, result_names(images, folder), strict=True), 1):
+        if image in missing:
+            continue
+        if progress and len(images) > 1:
+            note(f"{image} ({number} of {len(images)})")
+        try:
+            record = job.explain(image, folder, name, progress=progress)
+        except Exception as error:
+            fail(image, error)
+            continue
+        outcome.results.append(record)
+        if voice.talks:
+            say(_summary(record))
+    return outcome
+
+
+def _report_missing(images: list[Path], fail: Callable[[Path, Exception], None]) -> None:
+    """Tell about paths that are no files before the long work, in the words of the image reader."""
+    from fei.data import read_image
+
+    for image in images:
+        if not image.is_file():
+            try:
+                read_image(image)
+            except InputError as error:
+                fail(image, error)
+
+
+def _method_name(method: str | None, variant: str | None) -> str:
+    if variant is None:
+        return method or _METHOD
+    name = f"fei-{variant}".lower()
+    if method is not None and method.lower() != name:
+        raise InputError(f"--method {method} and --variant {variant} contradict each other; give one of them.")
+    return name
+
+
+def _summary(record: dict[str, Any]) -> str:
+    """A record in a few lines for a person."""
+    top, target = record["prediction"]["top5"], record["target"]
+    percent = [f"{entry['label']} {entry['probability']:.1%}" for entry in top[:3]]
+    chosen = "as predicted" if target["chosen_by"] == "prediction" else f"as asked, {target['probability']:.1%}"
+    files = record["files"]
+    lines = [
+        ("predicted", ", ".join(percent)),
+        ("explained", f"{target['label']} ({target['index']}), {chosen}"),
+        ("method", f"{record['method']}, seed {record['seed']}, {record['seconds']:.0f} s"),
+        ("picture", files["picture"]),
+        ("data", ", ".join(Path(file).name for kind, file in files.items() if kind != "picture")),
+    ]
+    return "\n".join([record["image"]["path"], *(f"  {name:<9}  {value}" for name, value in lines)])

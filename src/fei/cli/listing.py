@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
 from fei.cli._common import DebugOption, JsonOption, print_json, say
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command()(models)
-    app.command()(methods)
 
 
 def models(as_json: JsonOption = False, debug: DebugOption = False) -> None:

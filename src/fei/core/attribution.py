@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
+from fei.core.checks import check_batch_size, check_inputs, check_mode, only
 from fei.core.clipgrad import get_rule
 from fei.core.dataflow import trace
 from fei.core.explanation import Explanation, Trace
@@ -175,9 +176,9 @@ class FEI:
             generator: Supplies the seed (its initial seed) in place of the constructor's.
             progress: ``True`` for a progress bar, or a callable on (steps done, steps in all).
         """
-        x = _check_inputs(inputs)
-        _check_mode(self.model)
-        size = _check_batch_size(internal_batch_size)
+        x = check_inputs(inputs)
+        check_mode(self.model)
+        size = check_batch_size(internal_batch_size)
         settings = self.settings
         seed = settings.seed if generator is None else generator.initial_seed()
         sites, classes, notes = self._survey(x)
@@ -185,7 +186,7 @@ class FEI:
         if not callable(target):
             check_score(settings.score, classes)
         digests = [image_digest(image) for image in x]
-        references = References(_only(baselines, "baselines"), x, digests, self.model, seed)
+        references = References(only(baselines, "baselines"), x, digests, self.model, seed)
         masks = 1 if settings.one_mask else len(settings.quantiles)
         rows = masks if size is None else size if size < masks else size // masks * masks
         pathway = Pathway(self.model, sites, get_rule(settings.variant))
@@ -244,51 +245,6 @@ class FEI:
                 "value is at most 0"
             )
         return sites, logits.shape[1], notes
-
-
-def _check_inputs(inputs: Any) -> Tensor:
-    x = _only(inputs, "inputs")
-    if not isinstance(x, Tensor):
-        raise InputError(f"`inputs` must be a tensor (N, C, H, W); got {type(x).__name__}")
-    if x.ndim != 4:
-        hint = "; add a batch dimension with inputs[None]" if x.ndim == 3 else ""
-        raise InputError(f"`inputs` must have shape (N, C, H, W); got {tuple(x.shape)}{hint}")
-    if not x.numel():
-        raise InputError(f"`inputs` is empty, shape {tuple(x.shape)}; pass at least one image")
-    if not x.dtype.is_floating_point:
-        raise InputError(f"`inputs` must be floating point; got {x.dtype}; convert with inputs.float() / 255")
-    # a copy made here is an ordinary tensor even if the original was made under inference_mode
-    x = x.detach().clone(memory_format=torch.preserve_format)
-    if not x.isfinite().all():
-        raise InputError("`inputs` holds NaN or infinite pixels; replace them before the call")
-    return x
-
-
-def _only(value: Any, name: str) -> Any:
-    if isinstance(value, tuple):
-        if len(value) != 1:
-            raise InputError(f"`{name}` must be one tensor or a 1-tuple; got a tuple of {len(value)}")
-        return value[0]
-    return value
-
-
-def _check_mode(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        if module.training:
-            where = f"; its module {name!r} is in training mode" if name else ""
-            raise InputError(f"`model` must be in evaluation mode{where}; call model.eval() first")
-    for name, parameter in model.named_parameters():
-        if parameter.is_inference():
-            raise ModelError(
-                f"the model's parameter {name!r} was made under torch.inference_mode() and cannot take part in "
-                "back-propagation; build or load the model outside of it"
-            )
-
-
-def _check_batch_size(size: Any) -> int | None:
-    if size is None or (isinstance(size, int) and not isinstance(size, bool) and size >= 1):
-        return size
-    raise InputError(f"`internal_batch_size` must be a whole number of at least 1, or None; got {size!r}")
 
 
 def _groups(

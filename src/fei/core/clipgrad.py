@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fei.errors import InputError
@@ -33,13 +34,17 @@ def was_inactive(reference: Tensor, activation: Tensor) -> Tensor:
     return reference <= 0
 
 
+# Which gradients survive, as a comparison of the booleans (γ > 0) and (ceiling): for a unit under the ceiling only a
+# fall (True) survives where rises are blocked, for one that is not only a rise (False) where falls are blocked.
+BLOCK_BOTH, BLOCK_RISE, BLOCK_FALL = torch.eq, torch.ge, torch.le
+
+
 @dataclass(frozen=True)
 class Rule:
-    """One row of the table: which ceiling, and whether rises, falls or both are blocked."""
+    """One row of the table: which ceiling, and what is blocked there."""
 
     ceiling: Ceiling | None = None
-    blocks_rise: bool = False
-    blocks_fall: bool = False
+    survives: Callable[[Tensor, Tensor], Tensor] = BLOCK_BOTH
 
     @property
     def constrains(self) -> bool:
@@ -53,20 +58,16 @@ class Rule:
 
     def clip(self, grad: Tensor, ceiling: Tensor) -> Tensor:
         """Zero the gradients this rule forbids; a new tensor, `grad` is left as it was."""
-        if self.blocks_rise and self.blocks_fall:
-            return grad.masked_fill((grad > 0) != ceiling, 0)
-        if self.blocks_rise:
-            return grad.masked_fill((grad <= 0) & ceiling, 0)
-        return grad.masked_fill((grad > 0) > ceiling, 0)
+        return grad * self.survives(grad > 0, ceiling)
 
 
 RULES: dict[str, Rule] = {
-    "vm": Rule(exceeds_reference, blocks_rise=True, blocks_fall=True),
-    "ivm": Rule(exceeds_reference, blocks_rise=True),
-    "avm": Rule(exceeds_reference, blocks_fall=True),
-    "bm": Rule(was_inactive, blocks_rise=True, blocks_fall=True),
-    "ibm": Rule(was_inactive, blocks_rise=True),
-    "abm": Rule(was_inactive, blocks_fall=True),
+    "vm": Rule(exceeds_reference, BLOCK_BOTH),
+    "ivm": Rule(exceeds_reference, BLOCK_RISE),
+    "avm": Rule(exceeds_reference, BLOCK_FALL),
+    "bm": Rule(was_inactive, BLOCK_BOTH),
+    "ibm": Rule(was_inactive, BLOCK_RISE),
+    "abm": Rule(was_inactive, BLOCK_FALL),
     "none": Rule(),
 }
 

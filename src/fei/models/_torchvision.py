@@ -45,20 +45,11 @@ def import_torchvision() -> ModuleType:
 
 
 def _import() -> ModuleType:
-    """Import torchvision whole; a failed import leaves nothing half-imported behind."""
+    """Import torchvision, from its beginning if an earlier import did not get to its end and left modules behind."""
     if "torchvision" not in sys.modules:
-        _forget()
-    try:
-        return importlib.import_module("torchvision")
-    except BaseException:
-        _forget()
-        raise
-
-
-def _forget() -> None:
-    """Remove what is left of a torchvision that was not imported to its end."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-        del sys.modules[name]
+        for name in [name for name in sys.modules if name.startswith("torchvision.")]:
+            del sys.modules[name]
+    return importlib.import_module("torchvision")
 
 
 def _declare_operators() -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
@@ -105,7 +107,8 @@ def photo(image: Tensor) -> Pixels:
         values = (values - low) / max(high - low, np.finfo(np.float64).tiny)
     if len(values) != 3:
         values = np.repeat(values.mean(0, keepdims=True), 3, axis=0)
-    return np.rint(values.transpose(1, 2, 0) * 255).astype(np.uint8)
+    pixels: Pixels = np.rint(values.transpose(1, 2, 0) * 255).astype(np.uint8)
+    return pixels
 
 
 def panel(image: Pixels, attribution: NDArray[Any], *, headline: str, details: str) -> Figure:
@@ -124,26 +127,26 @@ def panel(image: Pixels, attribution: NDArray[Any], *, headline: str, details: s
     cell_height = _CELL * image.shape[0] / image.shape[1]
     width = 2 * _MARGIN + 3 * _CELL + 3 * _GAP + _BAR + _TICKS
     height = _MARGIN + _HEAD + cell_height + _NAMES
-    result = _Picture(figsize=(width, height), dpi=200, facecolor="white")
+    result = _Picture(figsize=(width, height), dpi=160, facecolor="white")
 
     def axes(left: float, bottom: float, box_width: float, box_height: float) -> Axes:
         return result.add_axes((left / width, bottom / height, box_width / width, box_height / height))
 
     cells = [axes(_MARGIN + i * (_CELL + _GAP), _NAMES, _CELL, cell_height) for i in range(3)]
-    values = _checked_map(attribution)
     cells[0].imshow(image, interpolation="lanczos")
     cells[1].imshow(blended, interpolation="lanczos")
     # The map is shown pixel by pixel: smoothing would show an evenness that it does not have.
-    scale = cells[2].imshow(values, cmap=_COLORMAP, interpolation="nearest")
+    cells[2].imshow(colorize(attribution), interpolation="nearest")
     for cell, name in zip(cells, ("photograph", "overlay", "map"), strict=True):
         _bare(cell)
         cell.text(0.5, -0.03, name, transform=cell.transAxes, ha="center", va="top", fontsize=9, color=_FAINT)
-    bar = result.colorbar(scale, cax=axes(_MARGIN + 3 * (_CELL + _GAP), _NAMES, _BAR, cell_height))
-    bar.outline.set_visible(False)  # type: ignore[operator] # matplotlib's stubs take the outline for a method
+    bar = result.colorbar(_scale(attribution), cax=axes(_MARGIN + 3 * (_CELL + _GAP), _NAMES, _BAR, cell_height))
+    bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, length=2, width=0.6, color=_FAINT, labelcolor=_FAINT, pad=2)
+    bar.ax.yaxis.get_offset_text().set(fontsize=8, color=_FAINT)
     for text, top, size, weight, colour in (
-        (headline, 0.13, 12.5, "bold", _INK),
-        (details, 0.39, 9, "normal", _FAINT),
+        (_shortened(headline, 75), 0.13, 12.5, "bold", _INK),
+        (_shortened(details, 130), 0.39, 9, "normal", _FAINT),
     ):
         result.text(
             _MARGIN / width,
@@ -200,13 +203,26 @@ class _Picture(Figure):
 def _class_name(index: int, labels: Sequence[str] | None) -> str:
     if index < 0:
         return "map"  # a callable score was explained, and no class
-    return labels[index] if labels is not None and index < len(labels) else f"class {index}"
+    return _shortened(labels[index], 22) if labels is not None and index < len(labels) else f"class {index}"
 
 
 def _mask_title(explanation: Explanation, row: int, mask: int) -> str:
     settings, trace = explanation.config["settings"], explanation.trace
     name = "α" if settings["constraint"] in {"l1", "none"} else f"q = {settings['quantiles'][mask]:g}"
     return f"{name}\nφ {trace.phi[row, mask, -1]:.2f}, area {trace.area[row, mask, -1]:.2f}"
+
+
+def _scale(attribution: NDArray[Any]) -> ScalarMappable:
+    """From a map's values to the colours that `colorize` gives them."""
+    values = _checked_map(attribution)
+    low, high = values.min(), values.max()
+    return ScalarMappable(Normalize(low, high if high > low else low + 1), _COLORMAP)
+
+
+def _shortened(text: str, most: int) -> str:
+    """Text on one line that fits its place."""
+    line = " ".join(text.splitlines())
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def _bare(axes: Axes) -> None:

@@ -1,0 +1,73 @@
+"""Do the paper's orderings show? NONE and the constrained variants at the paper's preset, four networks, four photos.
+
+    python benchmarks/orderings.py [--networks …] [--variants …] [--table]
+
+Results go to benchmarks/results/orderings.jsonl, a row for each network, photograph and variant; a second run computes
+only what is missing. `--table` prints the table in Markdown from what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import torch
+from _common import NETWORKS, PHOTOS, Results, load, photo, quality
+
+import fei
+from fei.models import Classifier
+
+VARIANTS = ("none", "vm", "ivm", "avm", "ibm", "bm", "abm")
+COLUMNS = ["insertion", "deletion", "mse", "cosine", "phi", "area_error"]
+
+
+def measure(model: Classifier, synset: str, variant: str, **options: object) -> dict[str, object]:
+    """One explanation and its quality."""
+    x = photo(model, synset)
+    explainer = fei.FEI(model, variant, **options)
+    start = time.perf_counter()
+    result = explainer.explain(x)
+    seconds = time.perf_counter() - start
+    asked = torch.tensor(explainer.settings.areas)
+    return quality(model, x, result.maps, int(result.target), result.reference) | {
+        "phi": result.trace.phi[0, :, -1].mean().item(),
+        "area_error": (result.trace.area[0, :, -1] - asked).abs().mean().item(),
+        "target": int(result.target),
+        "seconds": round(seconds, 2),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def table(results: Results) -> str:
+    """The means over photographs in Markdown."""
+    lines = ["| network | variant | n | " + " | ".join(COLUMNS) + " |", "|---|---|---|" + "---|" * len(COLUMNS)]
+    for network in results.values("network"):
+        for variant in VARIANTS:
+            mean = results.mean(COLUMNS, network=network, variant=variant)
+            if mean:
+                cells = " | ".join(f"{mean[c]:.3f}" for c in COLUMNS)
+                lines.append(f"| {network} | {variant.upper()} | {mean['n']} | {cells} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure what is missing, then print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser.add_argument("--variants", default=",".join(VARIANTS))
+    parser.add_argument("--table", action="store_true", help="only print what has been measured")
+    options = parser.parse_args()
+    results = Results("orderings")
+    if not options.table:
+        for network in options.networks.split(","):
+            model = load(network)
+            for variant in options.variants.split(","):
+                for synset in PHOTOS:
+                    key = {"network": network, "photo": synset, "variant": variant, "preset": "paper"}
+                    row = results.once(key, lambda: measure(model, synset, variant, preset="paper"))  # noqa: B023
+                    print(network, variant, synset, {c: round(row[c], 3) for c in COLUMNS}, flush=True)
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
