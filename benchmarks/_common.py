@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from fei.models import Classifier
 ROOT = Path(__file__).resolve().parent
 ASSETS = Path(os.environ.get("FEI_ASSETS", ROOT.parent.parent / "shared" / "assets"))
 RESULTS = ROOT / "results"
+COLUMNS = ["insertion", "deletion", "mse", "cosine", "phi", "area_error"]
 NETWORKS = ("squeezenet", "mobilenet_v1", "efficientnet_lite0", "resnet50")
-PHOTOS = ("n02422106", "n04483307", "n02443484", "n02087394")  # hartebeest, trimaran, ferret, ridgeback
+# robin, white stork, golden retriever, golfcart: all four networks are sure of them (probability above .85)
+PHOTOS = ("n01558993", "n02002556", "n02099601", "n03445924")
 
 
 def load(name: str) -> Classifier:
@@ -55,6 +58,23 @@ def quality(model: Classifier, x: Tensor, maps: Tensor, target: int, reference: 
         "deletion": torch.trapezoid(away, q).item(),
         "mse": (along - original).square().mean().item(),
         "cosine": torch.cosine_similarity(along, original.expand_as(along)).mean().item(),
+    }
+
+
+def measure(model: Classifier, synset: str, variant: str, **options: Any) -> dict[str, Any]:
+    """One explanation and its quality."""
+    x = photo(model, synset)
+    explainer = fei.FEI(model, variant, **options)
+    start = time.perf_counter()
+    result = explainer.explain(x)
+    seconds = time.perf_counter() - start
+    asked = torch.tensor(explainer.settings.areas)
+    return quality(model, x, result.maps, int(result.target), result.reference) | {
+        "phi": result.trace.phi[0, :, -1].mean().item(),
+        "area_error": (result.trace.area[0, :, -1] - asked).abs().mean().item(),
+        "target": int(result.target),
+        "seconds": round(seconds, 2),
+        "threads": torch.get_num_threads(),
     }
 
 

@@ -9,33 +9,10 @@ only what is missing. `--table` prints the table in Markdown from what is there.
 from __future__ import annotations
 
 import argparse
-import time
 
-import torch
-from _common import NETWORKS, PHOTOS, Results, load, photo, quality
-
-import fei
-from fei.models import Classifier
+from _common import COLUMNS, NETWORKS, PHOTOS, Results, load, measure
 
 VARIANTS = ("none", "vm", "ivm", "avm", "ibm", "bm", "abm")
-COLUMNS = ["insertion", "deletion", "mse", "cosine", "phi", "area_error"]
-
-
-def measure(model: Classifier, synset: str, variant: str, **options: object) -> dict[str, object]:
-    """One explanation and its quality."""
-    x = photo(model, synset)
-    explainer = fei.FEI(model, variant, **options)
-    start = time.perf_counter()
-    result = explainer.explain(x)
-    seconds = time.perf_counter() - start
-    asked = torch.tensor(explainer.settings.areas)
-    return quality(model, x, result.maps, int(result.target), result.reference) | {
-        "phi": result.trace.phi[0, :, -1].mean().item(),
-        "area_error": (result.trace.area[0, :, -1] - asked).abs().mean().item(),
-        "target": int(result.target),
-        "seconds": round(seconds, 2),
-        "threads": torch.get_num_threads(),
-    }
 
 
 def table(results: Results) -> str:

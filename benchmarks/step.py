@@ -13,7 +13,7 @@ import statistics
 import time
 
 import torch
-from _common import NETWORKS, Results, load, photo
+from _common import NETWORKS, PHOTOS, Results, load, photo
 from torch import Tensor
 
 import fei
@@ -53,7 +53,7 @@ def main() -> None:
     print(f"{'network':20} {'variant':7} ratio (range over {options.repeats} repeats)")
     for network in options.networks.split(","):
         model = load(network)
-        x = photo(model, "n02422106")
+        x = photo(model, PHOTOS[0])
         batch = x.repeat(5, 1, 1, 1)
         bare(model, batch, 0)
         for variant in options.variants.split(","):

@@ -99,14 +99,17 @@ for name in ("vgg16", "googlenet"):
         assert run(program) == "(1, 1000)\n(1, 1000)\n"
 
     def test_after_an_import_that_failed(self) -> None:
-        """Somebody tried a plain import before, and went on."""
+        """Somebody tried a plain import before, and went on. The package must still be whole."""
         program = """
+import sys
 try:
     import torchvision
 except RuntimeError:
     pass
 from fei.models._torchvision import import_torchvision
-print(import_torchvision().models.resnet18(weights=None).fc.out_features)
+torchvision = import_torchvision()
+assert all(hasattr(torchvision, name.split(".")[1]) for name in sys.modules if name.startswith("torchvision."))
+print(torchvision.models.resnet18(weights=None).fc.out_features)
 """
         assert run(program) == "1000\n"
 

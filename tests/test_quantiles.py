@@ -88,15 +88,26 @@ def masks(*rows):
     return torch.tensor(rows, dtype=torch.float64).view(1, len(rows), 1, 1, -1)
 
 
-def test_projected_step_by_hand():
-    """Gradient (2, 0, −4, 2), mean magnitude 2, lr .1: moves (−.1, 0, .2, −.1), whose mean is already zero."""
-    update = ProjectedUpdate(masks([0.5] * 4), torch.tensor([0.5], dtype=torch.float64), lr=0.1, nested=False)
+def half(**options):
+    return ProjectedUpdate(masks([0.5] * 4), torch.tensor([0.5], dtype=torch.float64), nested=False, **options)
+
+
+def test_projected_steps_by_hand():
+    """Gradient (2, 0, −4, 2), mean magnitude 2, so direction (1, 0, −2, 1), whose mean is already zero.
+
+    First step at the full rate .1. The second of two runs at half of it; with momentum .9 the average of the direction
+    and its opposite, .9·.1·d − .1·d, is −.01·d, over 1 − .9² = .19.
+    """
+    update = half(lr=0.1, steps=2)
     update.step(masks([2.0, 0.0, -4.0, 2.0]), None)
     torch.testing.assert_close(update.alpha, masks([0.4, 0.5, 0.7, 0.4]))
+    update.step(masks([-20.0, 0.0, 40.0, -20.0]), None)
+    back = 0.05 * 0.01 / 0.19
+    torch.testing.assert_close(update.alpha, masks([0.4 + back, 0.5, 0.7 - 2 * back, 0.4 + back]))
 
 
 def test_projected_step_without_a_gradient_stays():
-    update = ProjectedUpdate(masks([0.5] * 4), torch.tensor([0.5], dtype=torch.float64), lr=0.1, nested=False)
+    update = half(lr=0.1, steps=1)
     update.step(masks([0.0] * 4), None)
     torch.testing.assert_close(update.alpha, masks([0.5] * 4))
 
@@ -153,7 +164,7 @@ def test_frozen_masks_stay(make):
     if make == "adam":
         update = AdamUpdate(start, areas, lr=0.2, beta=0.1, reduction="sum", nested=False)
     else:
-        update = ProjectedUpdate(start, areas, lr=0.2, nested=False)
+        update = ProjectedUpdate(start, areas, lr=0.2, steps=5, nested=False)
     update.step(masks([1.0, -1.0, 0, 0], [1.0, -1.0, 0, 0]), torch.tensor([[True, False]]))
     assert torch.equal(update.alpha[:, 0], masks([0.5] * 4)[:, 0])
     assert not torch.equal(update.alpha[:, 1], masks([0.5] * 4)[:, 0])

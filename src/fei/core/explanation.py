@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,14 +88,12 @@ class Explanation:
         metadata = {"schema": str(SCHEMA), "config": json.dumps(dict(self.config))}
         if not path.parent.is_dir():
             raise InputError(f"cannot save to {path}: the folder {path.parent} does not exist; make it first")
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
             os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        finally:
+            temporary.unlink(missing_ok=True)
         return path
 
     @classmethod

@@ -111,7 +111,7 @@ class Optimization:
             alpha += areas.view(1, -1, 1, 1, 1)
         nested = s.nesting == "cumulative"
         if s.constraint == "projection" and areas is not None:
-            return ProjectedUpdate(alpha, areas, lr=s.lr, nested=nested)
+            return ProjectedUpdate(alpha, areas, lr=s.lr, steps=s.steps, nested=nested)
         beta = 0.0 if s.constraint == "none" else s.beta
         return AdamUpdate(alpha, areas, lr=s.lr, beta=beta, reduction=s.reduction, nested=nested)
 

@@ -47,6 +47,23 @@ class _SiteVisitor(TorchFunctionMode):
         return result
 
 
+def visit_sites(model: nn.Module, sites: Sequence[Site], inputs: Tensor, visit: Visitor) -> Any:
+    """Run a network and call `visit(i, value)` on each site's value when it has just been computed.
+
+    The value may be overwritten in place by what follows: whoever keeps it keeps a copy.
+    """
+    if not sites:
+        return model(inputs)
+    with _SiteVisitor(sites, visit) as mode:
+        output = model(inputs)
+    if mode.visited != len(sites):
+        raise ModelError(
+            f"the network computed differently from one pass to the next: {mode.visited} of {len(sites)} sites were "
+            "reached; a deterministic network is needed"
+        )
+    return output
+
+
 class Pathway:
     """A network, the sites at which it is held to its original computation, and the rule that holds it.
 
@@ -76,7 +93,7 @@ class Pathway:
             reference[site] = self.rule.ceiling(h, h) if self.rule.binary and self.rule.ceiling else h.clone()
 
         # with a gradient, as in `run`: kernels may differ without one too
-        output = self._visit(inputs.detach().requires_grad_(), keep)
+        output = visit_sites(self.model, self.sites, inputs.detach().requires_grad_(), keep)
         self._reference = [reference[i] for i in range(len(self.sites))]
         return output
 
@@ -95,7 +112,7 @@ class Pathway:
             if value.shape != reference.shape:
                 raise ModelError(
                     f"the network computed differently from one pass to the next: {self.sites[site].name} has shape "
-                    f"{tuple(value.shape)}, expected {tuple(reference.shape)}; FEI needs a deterministic network"
+                    f"{tuple(value.shape)}, expected {tuple(reference.shape)}; a deterministic network is needed"
                 )
             if not value.requires_grad or rule.ceiling is None:
                 return
@@ -110,19 +127,8 @@ class Pathway:
 
             value.register_hook(clip)
 
-        return self._visit(inputs, hold)
+        return visit_sites(self.model, self.sites, inputs, hold)
 
-    def _visit(self, inputs: Tensor, visit: Visitor) -> Any:
-        if not self.sites:
-            return self.model(inputs)
-        with _SiteVisitor(self.sites, visit) as mode:
-            output = self.model(inputs)
-        if mode.visited != len(self.sites):
-            raise ModelError(
-                f"the network computed differently from one pass to the next: {mode.visited} of {len(self.sites)} "
-                "clip sites were reached; FEI needs a deterministic network"
-            )
-        return output
 
 
 def _lost_share(before: Tensor, after: Tensor, rows: int) -> Tensor:

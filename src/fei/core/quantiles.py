@@ -7,12 +7,14 @@ weight or nothing at all. Masks are tensors (images, quantiles, channels, H, W).
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 _BISECTIONS = 26
+_MOMENTUM = 0.9
 
 
 def project(values: Tensor, area: Tensor, lower: Tensor | None = None) -> Tensor:
@@ -132,27 +134,34 @@ class AdamUpdate:
 class ProjectedUpdate:
     """Steps proportional to the gradient, then exact projection on the area: the quantile always holds.
 
-    The gradient is divided by its mean magnitude over the mask, so that `lr` is how far an average pixel moves.
-    Dividing elementwise, as Adam does, would move pixels that do not matter as far as the object.
+    Each gradient is divided by its mean magnitude over the mask, so that `lr` is how far an average pixel moves at the
+    start. (Dividing elementwise, as Adam does, would move pixels that do not matter as far as the object.) Gradients
+    are averaged with momentum, since a clipped gradient changes from step to step as units cross their reference, and
+    the step size falls to zero along half a cosine, so that the mask settles.
 
     Args:
-        alpha: The starting masks, of the right area.
+        alpha: The starting masks.
         areas: Area of each mask, shape (quantiles,).
-        lr: Mean step of a pixel.
+        lr: Mean step of a pixel at the start.
+        steps: How many steps there will be.
         nested: Keep the mask of a smaller area below that of a larger one.
     """
 
-    def __init__(self, alpha: Tensor, areas: Tensor, *, lr: float, nested: bool) -> None:
+    def __init__(self, alpha: Tensor, areas: Tensor, *, lr: float, steps: int, nested: bool) -> None:
         self._areas = areas
-        self._lr = lr
+        self._lr, self._steps, self._taken = lr, steps, 0
         self._nested = nested
         self.alpha = self._project(alpha)
+        self._average = torch.zeros_like(self.alpha)
 
     def step(self, grad: Tensor, frozen: Tensor | None) -> None:
-        """Move against the gradient and project."""
+        """Move against the averaged gradient and project."""
         scale = grad.abs().flatten(2).mean(-1)[..., None, None, None]
-        move = grad * (self._lr / scale.clamp(min=torch.finfo(grad.dtype).tiny))
-        alpha = self._project(self.alpha - move)
+        direction = grad / scale.clamp(min=torch.finfo(grad.dtype).tiny)
+        self._average = torch.lerp(direction, self._average, _MOMENTUM)
+        rate = self._lr * (1 + math.cos(math.pi * self._taken / self._steps)) / 2
+        self._taken += 1
+        alpha = self._project(self.alpha - rate / (1 - _MOMENTUM**self._taken) * self._average)
         self.alpha = alpha if frozen is None else torch.where(frozen[..., None, None, None], self.alpha, alpha)
 
     def _project(self, alpha: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "fast": {"constraint": "projection", "steps": 30},
 }
 # What suits the constraint where neither the caller nor the preset says otherwise.
-_LEARNING_RATE = {"penalty": 1.0, "l1": 1.0, "none": 1.0, "projection": 0.03}
+_LEARNING_RATE = {"penalty": 1.0, "l1": 1.0, "none": 1.0, "projection": 0.3}
 _INIT = {"penalty": "zero", "l1": "zero", "none": "zero", "projection": "area"}
 
 

@@ -1,0 +1,128 @@
+"""The perturbed images behind every curve: ranks, replacements, and batched forwards over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fei.core.randomness import image_digest
+from fei.errors import InputError
+from fei.protocols import Protocol
+from fei.references import References, ReferenceSpec
+
+DEFAULT_ROWS = 32
+
+
+def check_maps(maps: Tensor, inputs: Tensor) -> Tensor:
+    """Maps (N, H, W) for images (N, C, H, W); a channel dimension of 1 is dropped."""
+    if not isinstance(maps, Tensor):
+        raise InputError(f"`maps` must be a tensor (N, 1, H, W); got {type(maps).__name__}")
+    shape = (len(inputs), *inputs.shape[2:])
+    flat = maps[:, 0] if maps.ndim == 4 and maps.shape[1] == 1 else maps
+    if flat.shape != shape:
+        raise InputError(
+            f"`maps` has shape {tuple(maps.shape)}; expected ({shape[0]}, 1, {shape[1]}, {shape[2]}) for inputs of shape "
+            f"{tuple(inputs.shape)}; upsample or reduce the maps first"
+        )
+    if not flat.isfinite().all():
+        raise InputError("`maps` holds NaN or infinite values; a map must rank every pixel")
+    return flat.detach().to(inputs.device)
+
+
+def tie_fraction(maps: Tensor) -> Tensor:
+    """For each map (N, H, W), the share of pixels whose value another pixel has too: 1 for a constant map."""
+    values = maps.flatten(1).sort(1).values
+    same = values[:, 1:] == values[:, :-1]
+    edge = torch.zeros_like(same[:, :1])
+    return (torch.cat([same, edge], 1) | torch.cat([edge, same], 1)).double().mean(1)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One perturbed image: which image, which curve, which point of it."""
+
+    image: int
+    curve: str
+    point: int
+
+
+class Perturbations:
+    """The perturbed images of a batch under a protocol.
+
+    Args:
+        protocol: How pixels are ordered, counted and replaced.
+        model: The network; says what its input space is.
+        inputs: Images (N, C, H, W).
+        maps: Their maps (N, H, W).
+        reference: R, where the protocol leaves it to the call.
+        seed: Of R and of the order of ties.
+        curves: "insertion", "deletion" or both.
+    """
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        model: nn.Module,
+        inputs: Tensor,
+        maps: Tensor,
+        reference: ReferenceSpec,
+        seed: int,
+        curves: Sequence[str],
+    ) -> None:
+        self._inputs = inputs
+        digests = [image_digest(image) for image in inputs]
+        channels = inputs.shape[1]
+        self._values = maps[0].numel() * (channels if protocol.per_value else 1)
+        per_curve = dict(zip(("insertion", "deletion"), protocol.levels(self._values, inputs.shape[3]), strict=True))
+        self.counts = {curve: per_curve[curve] for curve in curves}
+        self._ranks = torch.stack(
+            [_ranks(protocol.order(m.flatten(), d, seed, channels)) for m, d in zip(maps, digests, strict=True)]
+        )
+        self._shape = inputs.shape[1:] if protocol.per_value else (1, *inputs.shape[2:])
+        self.reference = self._replacements(protocol, model, reference, digests, seed)
+
+    def fractions(self, curve: str) -> Tensor:
+        """The share of values replaced at each point."""
+        return torch.tensor(self.counts[curve], dtype=torch.float64) / self._values
+
+    def batches(self, rows: int, images: Sequence[int]) -> Iterator[tuple[list[Job], Tensor]]:
+        """Perturbed images of some of the images, at most `rows` at a time, and what each of them is."""
+        jobs = [Job(i, c, p) for i in images for c, counts in self.counts.items() for p in range(len(counts))]
+        for start in range(0, len(jobs), rows):
+            chunk = jobs[start : start + rows]
+            yield chunk, self._make(chunk)
+
+    def _make(self, jobs: Sequence[Job]) -> Tensor:
+        device = self._inputs.device
+        index = torch.tensor([job.image for job in jobs], device=device)
+        # deletion replaces ranks below n; insertion, which replaces the bottom n, ranks from total − n on
+        edges = torch.tensor(
+            [n if j.curve == "deletion" else self._values - n for j in jobs for n in [self.counts[j.curve][j.point]]],
+            device=device,
+        )
+        deletes = torch.tensor([job.curve == "deletion" for job in jobs], device=device)
+        above = self._ranks[index] < edges[:, None]
+        replaced = (above == deletes[:, None]).view(-1, *self._shape)
+        x = self._inputs[index]
+        fill = torch.stack([self.reference[job.curve][job.image] for job in jobs])
+        return torch.where(replaced, fill, x)
+
+    def _replacements(
+        self, protocol: Protocol, model: nn.Module, reference: ReferenceSpec, digests: list[str], seed: int
+    ) -> dict[str, Tensor]:
+        spec = protocol.replacement
+        if isinstance(spec, tuple):
+            if reference is not None:
+                raise InputError(f"protocol {protocol.id} fixes what replaces pixels; leave `reference` out")
+            makers = dict(zip(("insertion", "deletion"), spec, strict=True))
+            return {curve: makers[curve](self._inputs, model) for curve in self.counts}
+        chosen = reference if spec == "reference" else spec
+        values = References(chosen, self._inputs, digests, model, seed).values.expand_as(self._inputs)
+        return dict.fromkeys(self.counts, values)
+
+
+def _ranks(order: Tensor) -> Tensor:
+    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))

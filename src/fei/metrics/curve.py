@@ -1,0 +1,28 @@
+"""A curve of scores over replaced fractions, and the number it comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Scores as pixels are replaced.
+
+    Attributes:
+        fractions: Share of pixels replaced at each point, (S,).
+        scores: φ at each point, (N, S).
+        auc: The number each curve comes to under the protocol's area rule, (N,).
+        protocol: Id of the protocol.
+        ties: Share of pixels whose map value another pixel has too, (N,).
+        higher_is_better: Whether a larger `auc` means a more faithful map.
+    """
+
+    fractions: Tensor
+    scores: Tensor
+    auc: Tensor
+    protocol: str
+    ties: Tensor
+    higher_is_better: bool

@@ -1,0 +1,251 @@
+"""Named, versioned protocols for insertion and deletion: a score without one cannot be compared with anything.
+
+A protocol fixes the six choices on which libraries differ: how many pixels are replaced at each point of the curve, by
+what, which score is read, of which class, how the curve becomes a number, and how equal map values are ordered. Its id
+(`fei-paper/1`) travels with every score. Own protocols are made by composition::
+
+    mine = dataclasses.replace(fei.protocols.get("fei-fine"), name="mine", score="logit", replacement="black")
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fei.core.randomness import generator_for
+from fei.core.scoring import Score, check_score
+from fei.core.settings import PAPER_QUANTILES
+from fei.errors import InputError
+from fei.references import ReferenceSpec
+
+Levels = Callable[[int, int], tuple[list[int], list[int]]]
+Order = Callable[[Tensor, str, int, int], Tensor]
+
+
+# How many of `total` values are replaced at each point, for insertion and for deletion ---------------------------------
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """n = round(q·total), half to even, for both curves: deletion replaces the top n, insertion the bottom n."""
+
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what is no increasing sequence in [0, 1]."""
+        if not self.values or not all(0 <= q <= 1 for q in self.values):
+            raise InputError(f"the quantiles of a protocol must lie in [0,1]; got {list(self.values)}")
+        if any(a >= b for a, b in itertools.pairwise(self.values)):
+            raise InputError(f"the quantiles of a protocol must increase; got {list(self.values)}")
+
+    def __call__(self, total: int, width: int) -> tuple[list[int], list[int]]:
+        """Counts for insertion and deletion."""
+        counts = [round(q * total) for q in self.values]
+        return counts, counts
+
+
+def rows(total: int, width: int) -> tuple[list[int], list[int]]:
+    """One image row of pixels a step, end points included."""
+    counts = [*range(0, total, width), total]
+    return counts, counts
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """`steps` intervals of ceil(total/steps) in order of rank: 0 to all replaced, or, inserting, all to 0 replaced."""
+
+    steps: int
+
+    def __call__(self, total: int, width: int) -> tuple[list[int], list[int]]:
+        """Counts for insertion and deletion."""
+        counts = [*range(0, total, -(-total // self.steps)), total]
+        return [total - n for n in reversed(counts)], counts
+
+
+@dataclass(frozen=True)
+class WithoutStart:
+    """Another schedule without its first, unperturbed point."""
+
+    levels: Levels
+
+    def __call__(self, total: int, width: int) -> tuple[list[int], list[int]]:
+        """Counts for insertion and deletion."""
+        insertion, deletion = self.levels(total, width)
+        return insertion[1:], deletion[1:]
+
+
+# What order pixels are taken in, the most important first --------------------------------------------------------------
+
+
+def jittered(values: Tensor, digest: str, seed: int, channels: int) -> Tensor:
+    """Equal values in a random order that depends on the image and the seed alone."""
+    shuffled = torch.randperm(len(values), generator=generator_for(seed, digest, "ties")).to(values.device)
+    return shuffled[values[shuffled].argsort(descending=True, stable=True)]
+
+
+def reversed_argsort(values: Tensor, digest: str, seed: int, channels: int) -> Tensor:
+    """RISE's ``flip(argsort(map))``: of equal values the last in raster order comes first."""
+    return values.argsort(stable=True).flip(0)
+
+
+def raster(values: Tensor, digest: str, seed: int, channels: int) -> Tensor:
+    """Equal values in raster order."""
+    return values.argsort(descending=True, stable=True)
+
+
+def numpy_per_value(values: Tensor, digest: str, seed: int, channels: int) -> Tensor:
+    """Quantus' ``np.argsort(-a)`` over the map repeated for each channel: the channels of a pixel may part ways."""
+    repeated = np.tile(values.cpu().numpy(), channels)
+    return torch.from_numpy(np.argsort(-repeated)).to(values.device)
+
+
+# What replaces pixels --------------------------------------------------------------------------------------------------
+
+
+def normalised_zero(images: Tensor, model: nn.Module) -> Tensor:
+    """Zero in the network's normalised space: its mean colour where it takes pixels, 0 where it takes normalised input."""
+    if getattr(model, "pixel_range", None) is None:
+        return torch.zeros_like(images)
+    return torch.as_tensor(model.mean).to(images).reshape(1, -1, 1, 1).expand_as(images)
+
+
+def rise_blur(images: Tensor, model: nn.Module) -> Tensor:
+    """RISE's blur: scipy's gaussian_filter (σ = 5) of an 11×11 impulse as kernel, zero padding, in normalised space."""
+    from scipy.ndimage import gaussian_filter
+
+    impulse = np.zeros((11, 11))
+    impulse[5, 5] = 1
+    kernel = torch.from_numpy(gaussian_filter(impulse, 5)).to(images)
+    channels = images.shape[1]
+    zero = normalised_zero(images, model)
+    return zero + F.conv2d(images - zero, kernel.expand(channels, 1, 11, 11), padding=5, groups=channels)
+
+
+def input_minimum(images: Tensor, model: nn.Module) -> Tensor:
+    """The smallest value of each image, whichever channel it is in."""
+    return images.amin((1, 2, 3), keepdim=True).expand_as(images)
+
+
+def zeros(images: Tensor, model: nn.Module) -> Tensor:
+    """Zero in the network's input space, whatever that is."""
+    return torch.zeros_like(images)
+
+
+Replacement = Callable[[Tensor, nn.Module], Tensor]
+
+
+# How a curve becomes a number -------------------------------------------------------------------------------------------
+
+
+def plain_mean(scores: Tensor, fractions: Tensor) -> Tensor:
+    """The mean over the points (paper, equations 1 and 2)."""
+    return scores.mean(-1)
+
+
+def trapezoid(scores: Tensor, fractions: Tensor) -> Tensor:
+    """The area under the curve over the replaced fractions; these span 1 where the end points are included."""
+    return torch.trapezoid(scores, fractions.to(scores))
+
+
+def unit_steps(scores: Tensor, fractions: Tensor) -> Tensor:
+    """The trapezoid with steps of length 1: it grows with their number."""
+    return torch.trapezoid(scores, dx=1.0)
+
+
+Area = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """All that decides an insertion or deletion score, apart from the network, the image and the map.
+
+    Attributes:
+        name: With the version, its id.
+        version: Raised when any other field of a published protocol changes.
+        levels: How many values are replaced at each point.
+        replacement: What replaces them: ``"reference"`` for the R of the call (the same for both curves and all
+            methods), a fixed `ReferenceSpec`, or a pair of callables for insertion and deletion.
+        score: What is read from the output, see `fei.FEI`.
+        area: From a curve to a number.
+        order: Which pixel comes first, equal values included.
+        top_class_only: Whether only the model's top class may be scored.
+        per_value: Whether single values of C·H·W are replaced instead of pixels.
+    """
+
+    name: str
+    version: int
+    levels: Levels
+    replacement: ReferenceSpec | tuple[Replacement, Replacement]
+    score: Score
+    area: Area
+    order: Order
+    top_class_only: bool = False
+    per_value: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown score."""
+        check_score(self.score)
+
+    @property
+    def id(self) -> str:
+        """`name/version`, stored with each score."""
+        return f"{self.name}/{self.version}"
+
+
+_FINE = tuple(i / 20 for i in range(21))
+_PUBLISHED = (
+    Protocol("fei-paper", 1, Quantiles(PAPER_QUANTILES), "reference", "softmax", plain_mean, jittered),
+    Protocol("fei-fine", 1, Quantiles(_FINE), "reference", "softmax", trapezoid, jittered),
+    Protocol(
+        "rise", 1, rows, (rise_blur, normalised_zero), "softmax", trapezoid, reversed_argsort, top_class_only=True
+    ),
+    Protocol("torchcam", 1, Intervals(20), (zeros, zeros), "logit", trapezoid, raster),
+    Protocol(
+        "quantus-pixelflipping",
+        1,
+        WithoutStart(Intervals(224)),
+        (input_minimum, input_minimum),
+        "softmax",
+        unit_steps,
+        numpy_per_value,
+        per_value=True,
+    ),
+)
+_BY_ID = {protocol.id: protocol for protocol in _PUBLISHED}
+
+
+def available() -> list[str]:
+    """The ids of the published protocols."""
+    return list(_BY_ID)
+
+
+def get(protocol: str | Protocol) -> Protocol:
+    """A protocol by id, or by name alone for its newest version; a protocol is handed back."""
+    if isinstance(protocol, Protocol):
+        return protocol
+    versions = [p for p in _PUBLISHED if protocol in (p.id, p.name)]
+    if versions:
+        return max(versions, key=lambda p: p.version)
+    close = difflib.get_close_matches(str(protocol), [*_BY_ID, *(p.name for p in _PUBLISHED)], n=2)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(_BY_ID)}"
+    raise InputError(f"unknown protocol {protocol!r}; {hint}")
+
+
+def describe(protocol: str | Protocol) -> dict[str, Any]:
+    """The fields of a protocol as plain words, for tables and records."""
+
+    def word(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [word(v) for v in value]
+        return value.__name__ if hasattr(value, "__name__") else repr(value) if callable(value) else value
+
+    chosen = get(protocol)
+    return {"id": chosen.id} | {name: word(value) for name, value in vars(chosen).items()}
