@@ -72,7 +72,7 @@ class Explanation:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write tensors and configuration to one safetensors file, whole or not at all."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         path = Path(path)
         tensors = {
@@ -90,7 +90,7 @@ class Explanation:
             raise InputError(f"cannot save to {path}: the folder {path.parent} does not exist; make it first")
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, temporary, metadata)
+            temporary.write_bytes(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata))
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
