@@ -184,7 +184,9 @@ def test_early_stop_of_some_masks_leaves_the_others_alone():
     model, x = small_cnn(), pictures()
     options = {"preset": "paper", "steps": 20, "lr": 0.05}
     full = fei.FEI(model, **options).explain(x)
-    first = fei.FEI(model, **(options | {"steps": 10})).explain(x).alphas  # Adam's steps do not depend on how many follow
+    first = (
+        fei.FEI(model, **(options | {"steps": 10})).explain(x).alphas
+    )  # Adam's steps do not depend on how many follow
     moved = first.abs().mean((2, 3, 4))  # from zero
     threshold = moved.flatten().sort().values[3:5].mean().item()
     stopped = fei.FEI(model, early_stop=threshold, **options).explain(x)

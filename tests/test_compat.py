@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import quantus
 import torch
 from captum.attr import NoiseTunnel
 from captum.metrics import infidelity, sensitivity_max
@@ -9,8 +10,6 @@ from networks import fingerprint, pictures, small_cnn
 
 import fei
 from fei.compat.quantus import explain_func
-
-quantus = pytest.importorskip("quantus", reason="Quantus is not installed")
 
 
 @pytest.fixture
