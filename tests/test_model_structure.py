@@ -14,6 +14,10 @@ from fei.models._feature_layers import find_feature_layers
 from fei.models._torchvision import import_torchvision
 
 
+def grey(size: int) -> Tensor:
+    return torch.full((1, 3, size, size), 0.5)
+
+
 class TestFeatureLayers:
     # Expected from the papers' figures: VGG16 before each pooling, ResNet's stages, a transformer's quarters.
     @pytest.mark.parametrize(
@@ -29,14 +33,14 @@ class TestFeatureLayers:
         with torch.random.fork_rng(devices=[]):
             options = {"init_weights": False} if name in ("vgg16", "googlenet") else {}
             network = import_torchvision().models.get_model(name, weights=None, **options)
-        assert find_feature_layers(network, 224) == layers
+        assert find_feature_layers(network, grey(224)) == layers
 
     @pytest.mark.needs_assets
     @pytest.mark.parametrize("name", ["resnet50", "squeezenet", "deit_tiny"])
     def test_agree_with_those_chosen_by_hand(self, assets: Path, name: str) -> None:
         """The last one matters most: it is the layer of the CAM methods."""
         model = models.load(f"{assets}/zoo.py:{name}")
-        found = find_feature_layers(model, model.input_size)
+        found = find_feature_layers(model, grey(model.input_size))
         chosen = model.feature_layers
         assert set(chosen[:-1]) <= set(found)
         modules = dict(model.named_modules())
@@ -52,7 +56,7 @@ class TestFeatureLayers:
 
     def test_a_module_called_twice_is_named_with_its_call(self, embedded: models.Classifier) -> None:
         """Chosen by hand for the embedded network: the deepest one is the second call of the shared activation."""
-        found = find_feature_layers(embedded, 224)
+        found = find_feature_layers(embedded, grey(224))
         assert found[-1] == embedded.feature_layers[-1] == "network._swish#1"
         assert found[1:-1] == embedded.feature_layers[1:-2]
 
@@ -60,13 +64,13 @@ class TestFeatureLayers:
         network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
         network[1].eval()
         state = {key: tensor.clone() for key, tensor in network.state_dict().items()}
-        assert find_feature_layers(network, 8) == ["1"]
+        assert find_feature_layers(network, grey(8)) == ["1"]
         assert [module.training for module in network] == [True, False, True, True]
         assert all(not module._forward_hooks for module in network.modules())
         assert all(torch.equal(tensor, state[key]) for key, tensor in network.state_dict().items())
 
     def test_a_network_without_any(self) -> None:
-        assert find_feature_layers(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), 2) == []
+        assert find_feature_layers(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), grey(2)) == []
 
     def test_a_network_that_fails(self) -> None:
         model = models.Classifier(nn.Sequential(nn.Flatten(), nn.Linear(5, 2)), input_size=8)

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fei import compat, data, methods, models, references, report
+    from fei import compat, data, methods, metrics, models, protocols, references, report
     from fei.core.attribution import FEI
     from fei.core.clipgrad import clip_gradient
     from fei.core.explanation import Explanation
@@ -30,7 +30,7 @@ _HOME = {
     "Reference": "fei.references",
     "clip_gradient": "fei.core.clipgrad",
 }
-_MODULES = ("compat", "data", "methods", "models", "references", "report")
+_MODULES = ("compat", "data", "methods", "metrics", "models", "protocols", "references", "report")
 
 __all__ = [
     "FEI",
@@ -41,7 +41,9 @@ __all__ = [
     "compat",
     "data",
     "methods",
+    "metrics",
     "models",
+    "protocols",
     "references",
     "report",
 ]

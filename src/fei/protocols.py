@@ -30,7 +30,7 @@ Levels = Callable[[int, int], tuple[list[int], list[int]]]
 Order = Callable[[Tensor, str, int, int], Tensor]
 
 
-# How many of `total` values are replaced at each point, for insertion and for deletion ---------------------------------
+# How many of `total` values are replaced at each point, for insertion and for deletion
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class WithoutStart:
         return insertion[1:], deletion[1:]
 
 
-# What order pixels are taken in, the most important first --------------------------------------------------------------
+# What order pixels are taken in, the most important first
 
 
 def jittered(values: Tensor, digest: str, seed: int, channels: int) -> Tensor:
@@ -107,11 +107,11 @@ def numpy_per_value(values: Tensor, digest: str, seed: int, channels: int) -> Te
     return torch.from_numpy(np.argsort(-repeated)).to(values.device)
 
 
-# What replaces pixels --------------------------------------------------------------------------------------------------
+# What replaces pixels
 
 
 def normalised_zero(images: Tensor, model: nn.Module) -> Tensor:
-    """Zero in the network's normalised space: its mean colour where it takes pixels, 0 where it takes normalised input."""
+    """Zero in the network's normalised space: its mean colour if it takes pixels, 0 if it takes normalised input."""
     if getattr(model, "pixel_range", None) is None:
         return torch.zeros_like(images)
     return torch.as_tensor(model.mean).to(images).reshape(1, -1, 1, 1).expand_as(images)
@@ -142,7 +142,7 @@ def zeros(images: Tensor, model: nn.Module) -> Tensor:
 Replacement = Callable[[Tensor, nn.Module], Tensor]
 
 
-# How a curve becomes a number -------------------------------------------------------------------------------------------
+# How a curve becomes a number
 
 
 def plain_mean(scores: Tensor, fractions: Tensor) -> Tensor:

@@ -130,7 +130,6 @@ class Pathway:
         return visit_sites(self.model, self.sites, inputs, hold)
 
 
-
 def _lost_share(before: Tensor, after: Tensor, rows: int) -> Tensor:
     had = (before != 0).reshape(rows, -1).sum(1)
     has = (after != 0).reshape(rows, -1).sum(1)

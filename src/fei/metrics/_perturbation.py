@@ -24,8 +24,8 @@ def check_maps(maps: Tensor, inputs: Tensor) -> Tensor:
     flat = maps[:, 0] if maps.ndim == 4 and maps.shape[1] == 1 else maps
     if flat.shape != shape:
         raise InputError(
-            f"`maps` has shape {tuple(maps.shape)}; expected ({shape[0]}, 1, {shape[1]}, {shape[2]}) for inputs of shape "
-            f"{tuple(inputs.shape)}; upsample or reduce the maps first"
+            f"`maps` has shape {tuple(maps.shape)}; expected ({shape[0]}, 1, {shape[1]}, {shape[2]}) for inputs of "
+            f"shape {tuple(inputs.shape)}; upsample or reduce the maps first"
         )
     if not flat.isfinite().all():
         raise InputError("`maps` holds NaN or infinite values; a map must rank every pixel")

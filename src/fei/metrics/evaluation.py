@@ -321,4 +321,4 @@ def _feature_layers(model: nn.Module, x: Tensor) -> Sequence[str]:
         return known
     from fei.models._feature_layers import find_feature_layers
 
-    return find_feature_layers(model, tuple(x.shape[2:]))
+    return find_feature_layers(model, x[:1])

@@ -38,7 +38,7 @@ class _Output:
         return self.name.count(".")
 
 
-def find_feature_layers(model: nn.Module, input_size: int) -> list[str]:
+def find_feature_layers(model: nn.Module, sample: Tensor) -> list[str]:
     """Name the modules that hold the features of a network, from shallow to deep.
 
     Of a convolutional network: for each resolution, the last output of the outermost modules that have it, pooling
@@ -46,20 +46,21 @@ def find_feature_layers(model: nn.Module, input_size: int) -> list[str]:
     blocks at each quarter of its depth.
 
     Args:
-        model: A network on (N, 3, input_size, input_size). Its mode is as before afterwards.
-        input_size: The side of its input.
+        model: A network. Its mode is as before afterwards.
+        sample: A batch of one input of it, (1, C, H, W).
 
     Returns:
         Names of modules of `model`, with "#call" where a module is called more than once. Empty if the network has
         neither feature maps nor blocks of tokens.
 
     Raises:
-        ModelError: If the network fails on a grey image of that size.
+        ModelError: If the network fails on the sample.
     """
-    outputs = _watch(model, input_size)
+    outputs = _watch(model, sample)
+    ratio = sample.shape[2] / sample.shape[3]
     lengths = {output.shape[1] for output in outputs if _is_tokens(output)}
     # As large as there are tokens, it is the attention between them.
-    maps = [output for output in outputs if _is_map(output) and output.shape[2] not in lengths]
+    maps = [output for output in outputs if _is_map(output, ratio) and output.shape[2] not in lengths]
     after_maps = outputs[outputs.index(maps[-1]) + 1 :] if maps else outputs
     blocks = _longest_row([output for output in after_maps if _is_tokens(output)])
     # Blocks of tokens after the last feature map mean that the map only made the patches.
@@ -68,8 +69,8 @@ def find_feature_layers(model: nn.Module, input_size: int) -> list[str]:
     return [f"{output.name}#{output.call}" if calls[output.name] > 0 else output.name for output in chosen]
 
 
-def _watch(model: nn.Module, input_size: int) -> list[_Output]:
-    """Run the model in evaluation mode on a grey image, and list what its modules return, in order."""
+def _watch(model: nn.Module, sample: Tensor) -> list[_Output]:
+    """Run the model in evaluation mode on a sample, and list what its modules return, in order."""
     outputs: list[_Output] = []
     calls: dict[str, int] = defaultdict(int)
     resampled: set[int] = set()
@@ -86,17 +87,15 @@ def _watch(model: nn.Module, input_size: int) -> list[_Output]:
 
         return hook
 
-    parameter = next(model.parameters(), torch.empty(0))
-    grey = torch.full((1, 3, input_size, input_size), 0.5, dtype=parameter.dtype, device=parameter.device)
     modes = [(module, module.training) for module in model.modules()]
     handles = [module.register_forward_hook(listen(name)) for name, module in model.named_modules() if name]
     try:
         model.eval()
         with torch.no_grad():
-            model(grey)
+            model(sample)
     except Exception as error:
         raise ModelError(
-            f"The network fails on an image of {input_size} × {input_size} pixels ({in_brief(error)}), so "
+            f"The network fails on an image of {sample.shape[2]} × {sample.shape[3]} pixels ({in_brief(error)}), so "
             "its feature layers cannot be found; check input_size, or give feature_layers."
         ) from error
     finally:
@@ -107,10 +106,14 @@ def _watch(model: nn.Module, input_size: int) -> list[_Output]:
     return outputs
 
 
-def _is_map(output: _Output) -> bool:
-    """Whether it is a feature map (1, C, H, W) of a square image: channels-last outputs are not square in H and W."""
+def _is_map(output: _Output, ratio: float) -> bool:
+    """Whether it is a feature map (1, C, H, W): channels-last outputs do not have the image's ratio of H to W."""
     shape = output.shape
-    return len(shape) == 4 and shape[2] == shape[3] > 1 and not output.resampled
+    if len(shape) != 4 or min(shape[2:]) < 2 or output.resampled:
+        return False
+    if ratio == 1:
+        return shape[2] == shape[3]
+    return (shape[2] - 1) / (shape[3] + 1) < ratio < (shape[2] + 1) / (shape[3] - 1)  # rounding may cost a pixel
 
 
 def _last_at_each_resolution(maps: list[_Output]) -> list[_Output]:

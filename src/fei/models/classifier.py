@@ -96,7 +96,9 @@ class Classifier(nn.Module):
         Where none were given, they are found once, by a forward pass on a grey image.
         """
         if self._feature_layers is None:
-            self._feature_layers = find_feature_layers(self, self.input_size)
+            like = next(self.parameters(), self.mean)
+            grey = torch.full((1, 3, self.input_size, self.input_size), 0.5, dtype=like.dtype, device=like.device)
+            self._feature_layers = find_feature_layers(self, grey)
         return list(self._feature_layers)
 
     def preprocess(self, image: Image.Image | NDArray[Any] | str | os.PathLike[str]) -> Tensor:
