@@ -53,7 +53,7 @@ class Quantiles:
 
 
 def rows(total: int, width: int) -> tuple[list[int], list[int]]:
-    """One image row of pixels a step, end points included."""
+    """As many as an image row is wide a step, end points included."""
     counts = [*range(0, total, width), total]
     return counts, counts
 
@@ -211,7 +211,7 @@ _PUBLISHED = (
     Protocol(
         "quantus-pixelflipping",
         1,
-        WithoutStart(Intervals(224)),
+        WithoutStart(rows),
         (input_minimum, input_minimum),
         "softmax",
         unit_steps,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fei.core.checks import check_batch_size, check_inputs, check_mode
 from fei.core.dataflow import trace
-from fei.core.pathway import visit_sites
+from fei.core.pathway import Visitor, visit_sites
 from fei.core.scoring import Score, Target, check_score, check_target, logits_of
 from fei.core.scoring import evaluate as score_of
 from fei.core.sites import Site, find_sites
@@ -191,11 +191,11 @@ class _Run:
         self.score = self.protocol.score if score is None else score
         flat = check_maps(maps, self.x)
         self.ties = tie_fraction(flat)
+        self.forwards = 0
         self.sites = self._layers(layers)
         self.chosen = self._targets()
         seed = 0 if generator is None else generator.initial_seed()
         self.perturbed = Perturbations(self.protocol, model, self.x, flat, reference, seed, curves)
-        self.forwards = 0
         self._scores = {c: torch.zeros(len(self.x), len(n)) for c, n in self.perturbed.counts.items()}
         self._similar = [
             Similarity(*(torch.zeros(len(self.x), len(self.perturbed.counts.get("insertion", []))) for _ in range(3)))
@@ -224,7 +224,7 @@ class _Run:
         top = []
         classes = 0
         for chunk in self.x.split(self.rows):
-            logits = logits_of(self.model(chunk), len(chunk))
+            logits = logits_of(self._forward(chunk), len(chunk))
             classes = logits.shape[1]
             top.append(logits.argmax(1))
         predicted = torch.cat(top)
@@ -262,9 +262,9 @@ class _Run:
         self._forward(batch, lambda i, value: kept.__setitem__(i, value.clone()))
         return [kept[i] for i in range(len(self.sites))]
 
-    def _forward(self, batch: Tensor, visit: Any) -> Any:
+    def _forward(self, batch: Tensor, visit: Visitor | None = None) -> Any:
         self.forwards += len(batch)
-        return visit_sites(self.model, [site for _, site in self.sites], batch, visit)
+        return visit_sites(self.model, [site for _, site in self.sites] if visit else [], batch, visit or _ignore)
 
     def _read(self, jobs: list[Job], batch: Tensor, originals: list[Tensor], first: int) -> None:
         inserted = [row for row, job in enumerate(jobs) if job.curve == "insertion"]
@@ -313,6 +313,10 @@ class _Run:
             name: Similarity(**{metric: values.mean(1) for metric, values in vars(curve).items()})
             for name, curve in self.internal_curves().items()
         }
+
+
+def _ignore(site: int, value: Tensor) -> None:
+    pass
 
 
 def _feature_layers(model: nn.Module, x: Tensor) -> Sequence[str]:
