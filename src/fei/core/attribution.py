@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fei.core.checks import check_batch_size, check_inputs, check_mode, only
+from fei.core.checks import check_batch_size, check_inputs, check_mode, explained_failure, only
 from fei.core.clipgrad import get_rule
 from fei.core.dataflow import trace
 from fei.core.explanation import Explanation, Trace
@@ -213,13 +213,8 @@ class FEI:
 
     def _survey(self, x: Tensor) -> tuple[list[Site], int, list[str]]:
         """The clip sites, the number of classes, and what a reader of the result should know about the sites."""
-        try:
+        with explained_failure(x):
             flow, output = trace(self.model, x[:1])
-        except RuntimeError as error:
-            if isinstance(error, ModelError):
-                raise
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise ModelError(f"the model failed on an input of shape {tuple(x[:1].shape)}: {reason}") from error
         logits = logits_of(output, 1)
         if not logits.isfinite().all():
             raise ModelError("the model's output holds NaN or infinite values; check its weights and its input range")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -57,3 +59,21 @@ def check_batch_size(size: Any) -> int | None:
     if size is None or (isinstance(size, int) and not isinstance(size, bool) and size >= 1):
         return size
     raise InputError(f"`internal_batch_size` must be a whole number of at least 1, or None; got {size!r}")
+
+
+def first_output(model: nn.Module, x: Tensor) -> Any:
+    """The network's output on the first image, or one sentence about why there is none."""
+    with explained_failure(x):
+        return model(x[:1])
+
+
+@contextmanager
+def explained_failure(x: Tensor) -> Iterator[None]:
+    """Turn a runtime error of the network on the first image into a sentence; what else it raises passes as it is."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"the model failed on an input of shape {tuple(x[:1].shape)}: {reason}") from error

@@ -16,7 +16,11 @@ from torch import Tensor, nn
 from fei.core.attribution import FEI
 from fei.core.scoring import Target
 from fei.errors import InputError
+from fei.methods._baseline import Baseline
+from fei.methods.cam import GradCAM
 from fei.methods.fei import FEIMethod
+from fei.methods.gradients import IntegratedGradients, Saliency
+from fei.methods.random import Random
 from fei.progress import Progress
 from fei.references import ReferenceSpec
 
@@ -71,13 +75,26 @@ _VARIANTS = {
 }
 
 
-_FEI_OPTIONS = tuple(p for p in inspect.signature(FEI).parameters if p not in {"model", "variant"})
+_BASELINES: tuple[tuple[str, str, str, type[Baseline]], ...] = (
+    ("saliency", "gradient", "largest absolute gradient over the channels", Saliency),
+    ("integrated-gradients", "gradient", "gradients integrated from the reference to the image", IntegratedGradients),
+    ("gradcam", "activation", "channels of the last feature map weighted by their mean gradient", GradCAM),
+    ("random", "chance", "a random number for each pixel", Random),
+)
+
+
+def _options(factory: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(p for p in inspect.signature(factory).parameters if p not in {"model", "variant"})
+
 
 _ENTRIES = {
     entry.name: entry
     for entry in (
-        Entry(f"fei-{variant}", "optimisation", f"FEI, {summary}", partial(FEIMethod, variant), _FEI_OPTIONS)
-        for variant, summary in _VARIANTS.items()
+        *(
+            Entry(f"fei-{variant}", "optimisation", f"FEI, {summary}", partial(FEIMethod, variant), _options(FEI))
+            for variant, summary in _VARIANTS.items()
+        ),
+        *(Entry(name, family, summary, method, _options(method)) for name, family, summary, method in _BASELINES),
     )
 }
 

@@ -24,6 +24,7 @@ from fei.errors import InputError, ModelError
 from fei.metrics._perturbation import DEFAULT_ROWS, Job, Perturbations, check_maps, tie_fraction
 from fei.metrics.curve import Curve
 from fei.metrics.similarity import Similarity, similarity
+from fei.models.layers import feature_layers
 from fei.progress import Progress, reporter
 from fei.protocols import Protocol, get
 from fei.references import ReferenceSpec
@@ -205,7 +206,7 @@ class _Run:
     def _layers(self, layers: Sequence[str] | None) -> list[tuple[str, Site]]:
         if layers is not None and not layers:
             return []
-        names = list(layers) if layers is not None else list(_feature_layers(self.model, self.x))
+        names = list(layers) if layers is not None else list(feature_layers(self.model, self.x))
         flow, _ = trace(self.model, self.x[:1])
         found = []
         for name in names:
@@ -317,12 +318,3 @@ class _Run:
 
 def _ignore(site: int, value: Tensor) -> None:
     pass
-
-
-def _feature_layers(model: nn.Module, x: Tensor) -> Sequence[str]:
-    known: Sequence[str] | None = getattr(model, "feature_layers", None)
-    if known:
-        return known
-    from fei.models._feature_layers import find_feature_layers
-
-    return find_feature_layers(model, x[:1])
