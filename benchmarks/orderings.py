@@ -38,8 +38,8 @@ def main() -> None:
     if not options.table:
         for network in options.networks.split(","):
             model = load(network)
-            for variant in options.variants.split(","):
-                for synset in PHOTOS:
+            for synset in PHOTOS:
+                for variant in options.variants.split(","):
                     key = {"network": network, "photo": synset, "variant": variant, "preset": "paper"}
                     row = results.once(key, lambda: measure(model, synset, variant, preset="paper"))  # noqa: B023
                     print(network, variant, synset, {c: round(row[c], 3) for c in COLUMNS}, flush=True)

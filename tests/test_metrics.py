@@ -168,18 +168,21 @@ def test_internal_metrics_of_resnet50_by_numpy(assets):
     assert got["layer4"].pearson.item() == pytest.approx(pearson, rel=1e-4)
 
 
-def test_internal_in_the_forwards_of_the_curves():
-    """Every perturbed image passes the network once; the originals and the top class add one pass an image each."""
+@pytest.mark.parametrize(("protocol", "forwards"), [("fei-paper", 11), ("fei-fine", 40)])
+def test_every_image_passes_once(protocol, forwards):
+    """The original once for its class, its score and its activations; the all-replaced end of both curves once."""
     model, x, rows = small_cnn(), pictures(2), []
     model.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
-    result = evaluate(model, x, maps_for(x), layers=["2", "5"])
-    points = result.insertion.scores.shape[1] + result.deletion.scores.shape[1]
-    assert sum(rows) - 1 == 2 * points + 2 * 2  # one row was for tracing the layers
-    assert result.forwards == points + 2
-    alone = internal(model, x, maps_for(x), layers=["2", "5"])
-    torch.testing.assert_close(result.internal["5"].cosine, alone["5"].cosine)
-    assert result.internal_curves["5"].mse.shape == (2, 5)
-    torch.testing.assert_close(result.internal_curves["5"].mse.mean(1), alone["5"].mse)
+    result = evaluate(model, x, maps_for(x), layers=["2", "5"], protocol=protocol)
+    assert sum(rows) - 1 == 2 * forwards  # one more row was for finding the layers
+    assert result.forwards == forwards
+    apart = internal(model, x, maps_for(x), layers=["2", "5"], protocol=protocol)
+    torch.testing.assert_close(result.internal["5"].cosine, apart["5"].cosine)
+    torch.testing.assert_close(result.internal_curves["5"].mse.mean(1), apart["5"].mse)
+    kept = insertion(model, x, maps_for(x), protocol=protocol)
+    removed = deletion(model, x, maps_for(x), protocol=protocol)
+    torch.testing.assert_close(result.insertion.scores, kept.scores)
+    torch.testing.assert_close(result.deletion.scores, removed.scores)
 
 
 def test_end_points_are_left_out_of_internal():

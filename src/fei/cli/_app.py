@@ -12,8 +12,11 @@ import typer
 
 from fei import __version__
 from fei.cli._common import INTERRUPTED, complain, exit_code, note, print_json, sentence
+from fei.cli.black_image import black_image
+from fei.cli.compare import compare
 from fei.cli.explain import demo, explain
 from fei.cli.listing import methods, models
+from fei.cli.sanity import sanity
 
 app = typer.Typer(
     name="fei",
@@ -23,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _command in (demo, explain, models, methods):
+for _command in (demo, explain, compare, black_image, sanity, models, methods):
     app.command()(_command)
 
 

@@ -51,7 +51,7 @@ class Job:
         self.method = methods.create(self.method_name, **options)
         if request.reference is not None:
             Reference(request.reference)  # refuses what does not exist
-        self.device = _device(request.device)
+        self.device = choose_device(request.device)
         with contextlib.redirect_stdout(sys.stderr):  # what a user's own network prints is not our result
             self.classifier = models.load(request.model).to(self.device)
             classes = self._try_out()
@@ -159,7 +159,8 @@ def _plane(maps: Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
     return plane
 
 
-def _device(name: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
+    """The torch device of a name; "auto" for CUDA where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}

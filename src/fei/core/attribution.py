@@ -178,7 +178,7 @@ class FEI:
         """
         x = check_inputs(inputs)
         check_mode(self.model)
-        size = check_batch_size(internal_batch_size)
+        size = check_batch_size(internal_batch_size, "internal_batch_size")
         settings = self.settings
         seed = settings.seed if generator is None else generator.initial_seed()
         sites, classes, notes = self._survey(x)

@@ -54,11 +54,11 @@ def check_mode(model: nn.Module) -> None:
             )
 
 
-def check_batch_size(size: Any) -> int | None:
+def check_batch_size(size: Any, name: str = "batch_size") -> int | None:
     """A number of rows, or ``None``."""
     if size is None or (isinstance(size, int) and not isinstance(size, bool) and size >= 1):
         return size
-    raise InputError(f"`internal_batch_size` must be a whole number of at least 1, or None; got {size!r}")
+    raise InputError(f"`{name}` must be a whole number of at least 1, or None; got {size!r}")
 
 
 def first_output(model: nn.Module, x: Tensor) -> Any:

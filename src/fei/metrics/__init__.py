@@ -1,10 +1,56 @@
 """Measuring attributions: from outside, inside the network, and with diagnostics that catch gaming.
 
-Every metric is a function; what a larger number means is data (`HIGHER_IS_BETTER`).
+Every metric is a function; what a larger number means is data: `HIGHER_IS_BETTER`, by name.
 """
 
+from fei.metrics import agreement, complexity, confidence, cost, evaluation, localization, sensitivity
+from fei.metrics.agreement import agreement_matrix, iou_at, rank_correlation
+from fei.metrics.black_image import BlackImage, black_image
+from fei.metrics.complexity import gini, rank_total_variation
+from fei.metrics.confidence import average_drop, average_increase, road
+from fei.metrics.cost import Cost, measure_cost
 from fei.metrics.curve import Curve
-from fei.metrics.evaluation import HIGHER_IS_BETTER, Evaluation, deletion, evaluate, insertion, internal
+from fei.metrics.evaluation import Evaluation, deletion, evaluate, insertion, internal
+from fei.metrics.localization import energy_pointing_game, pointing_game
+from fei.metrics.randomization import Randomization, cascading_randomization
+from fei.metrics.sensitivity import infidelity, max_sensitivity
 from fei.metrics.similarity import Similarity
+from fei.metrics.summary import Mean, Summary, bootstrap_interval
 
-__all__ = ["HIGHER_IS_BETTER", "Curve", "Evaluation", "Similarity", "deletion", "evaluate", "insertion", "internal"]
+HIGHER_IS_BETTER: dict[str, bool | None] = {
+    name: better
+    for module in (evaluation, localization, complexity, agreement, confidence, sensitivity, cost)
+    for name, better in module.HIGHER_IS_BETTER.items()
+}
+
+__all__ = [
+    "HIGHER_IS_BETTER",
+    "BlackImage",
+    "Cost",
+    "Curve",
+    "Evaluation",
+    "Mean",
+    "Randomization",
+    "Similarity",
+    "Summary",
+    "agreement_matrix",
+    "average_drop",
+    "average_increase",
+    "black_image",
+    "bootstrap_interval",
+    "cascading_randomization",
+    "deletion",
+    "energy_pointing_game",
+    "evaluate",
+    "gini",
+    "infidelity",
+    "insertion",
+    "internal",
+    "iou_at",
+    "max_sensitivity",
+    "measure_cost",
+    "pointing_game",
+    "rank_correlation",
+    "rank_total_variation",
+    "road",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,10 @@ from fei.errors import InputError
 from fei.protocols import Protocol
 from fei.references import References, ReferenceSpec
 
-DEFAULT_ROWS = 32
+
+def default_rows(inputs: Tensor) -> int:
+    """Rows of a forward pass where the caller does not say: on a CPU, more than fit its cache make it slower."""
+    return 8 if inputs.device.type == "cpu" else 64
 
 
 def check_maps(maps: Tensor, inputs: Tensor) -> Tensor:
@@ -72,11 +75,11 @@ class Perturbations:
         seed: int,
         curves: Sequence[str],
     ) -> None:
-        self._inputs = inputs
+        self._inputs, self._same = inputs, False
         digests = [image_digest(image) for image in inputs]
         channels = inputs.shape[1]
-        self._values = maps[0].numel() * (channels if protocol.per_value else 1)
-        per_curve = dict(zip(("insertion", "deletion"), protocol.levels(self._values, inputs.shape[3]), strict=True))
+        self.total = maps[0].numel() * (channels if protocol.per_value else 1)
+        per_curve = dict(zip(("insertion", "deletion"), protocol.levels(self.total, inputs.shape[3]), strict=True))
         self.counts = {curve: per_curve[curve] for curve in curves}
         self._ranks = torch.stack(
             [_ranks(protocol.order(m.flatten(), d, seed, channels)) for m, d in zip(maps, digests, strict=True)]
@@ -86,21 +89,29 @@ class Perturbations:
 
     def fractions(self, curve: str) -> Tensor:
         """The share of values replaced at each point."""
-        return torch.tensor(self.counts[curve], dtype=torch.float64) / self._values
+        return torch.tensor(self.counts[curve], dtype=torch.float64) / self.total
 
-    def batches(self, rows: int, images: Sequence[int]) -> Iterator[tuple[list[Job], Tensor]]:
-        """Perturbed images of some of the images, at most `rows` at a time, and what each of them is."""
-        jobs = [Job(i, c, p) for i in images for c, counts in self.counts.items() for p in range(len(counts))]
-        for start in range(0, len(jobs), rows):
-            chunk = jobs[start : start + rows]
-            yield chunk, self._make(chunk)
+    @property
+    def shares_end(self) -> bool:
+        """Whether both curves hold the image in which everything is replaced, by the same."""
+        return len(self.counts) == 2 and self._same and all(self.total in counts for counts in self.counts.values())
 
-    def _make(self, jobs: Sequence[Job]) -> Tensor:
+    def jobs(self, image: int) -> list[Job]:
+        """The perturbed images that have to pass the network: not the original, and a shared end only once."""
+        return [
+            Job(image, curve, point)
+            for curve, counts in self.counts.items()
+            for point, n in enumerate(counts)
+            if n > 0 and not (self.shares_end and curve == "deletion" and n == self.total)
+        ]
+
+    def make(self, jobs: Sequence[Job]) -> Tensor:
+        """The perturbed images of some jobs."""
         device = self._inputs.device
         index = torch.tensor([job.image for job in jobs], device=device)
         # deletion replaces ranks below n; insertion, which replaces the bottom n, ranks from total − n on
         edges = torch.tensor(
-            [n if j.curve == "deletion" else self._values - n for j in jobs for n in [self.counts[j.curve][j.point]]],
+            [n if j.curve == "deletion" else self.total - n for j in jobs for n in [self.counts[j.curve][j.point]]],
             device=device,
         )
         deletes = torch.tensor([job.curve == "deletion" for job in jobs], device=device)
@@ -118,7 +129,9 @@ class Perturbations:
             if reference is not None:
                 raise InputError(f"protocol {protocol.id} fixes what replaces pixels; leave `reference` out")
             makers = dict(zip(("insertion", "deletion"), spec, strict=True))
+            self._same = spec[0] is spec[1]
             return {curve: makers[curve](self._inputs, model) for curve in self.counts}
+        self._same = True
         chosen = reference if spec == "reference" else spec
         values = References(chosen, self._inputs, digests, model, seed).values.expand_as(self._inputs)
         return dict.fromkeys(self.counts, values)

@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fei.core.checks import check_batch_size, check_inputs, check_mode
+from fei.core.checks import check_batch_size, check_inputs, check_mode, explained_failure
 from fei.core.dataflow import trace
 from fei.core.pathway import Visitor, visit_sites
 from fei.core.scoring import Score, Target, check_score, check_target, logits_of
 from fei.core.scoring import evaluate as score_of
 from fei.core.sites import Site, find_sites
 from fei.errors import InputError, ModelError
-from fei.metrics._perturbation import DEFAULT_ROWS, Job, Perturbations, check_maps, tie_fraction
+from fei.metrics._perturbation import Job, Perturbations, check_maps, default_rows, tie_fraction
 from fei.metrics.curve import Curve
 from fei.metrics.similarity import Similarity, similarity
 from fei.models.layers import feature_layers
@@ -42,7 +42,7 @@ class Evaluation:
         internal: For each layer, similarity to the original's activations, (N,): the mean over the insertion curve.
         internal_curves: The same at each point of the insertion curve but its ends, (N, points).
         target: The scored class of each image.
-        forwards: Rows that passed the network, per image.
+        forwards: Rows that passed the network for these numbers, per image.
     """
 
     insertion: Curve
@@ -187,104 +187,110 @@ class _Run:
         self.x = check_inputs(inputs)
         check_mode(model)
         self.model, self.target = model, target
-        self.rows = check_batch_size(batch_size) or DEFAULT_ROWS
+        self.rows = check_batch_size(batch_size) or default_rows(self.x)
         self.protocol = get(protocol)
         self.score = self.protocol.score if score is None else score
+        check_score(self.score)
         flat = check_maps(maps, self.x)
         self.ties = tie_fraction(flat)
-        self.forwards = 0
-        self.sites = self._layers(layers)
-        self.chosen = self._targets()
+        self.names, self.sites = self._layers(layers)
         seed = 0 if generator is None else generator.initial_seed()
         self.perturbed = Perturbations(self.protocol, model, self.x, flat, reference, seed, curves)
-        self._scores = {c: torch.zeros(len(self.x), len(n)) for c, n in self.perturbed.counts.items()}
-        self._similar = [
-            Similarity(*(torch.zeros(len(self.x), len(self.perturbed.counts.get("insertion", []))) for _ in range(3)))
-            for _ in self.sites
-        ]
+        self.forwards = 0
+        self.chosen = torch.full((len(self.x),), -1, device=self.x.device)
+        shapes = {curve: (len(self.x), len(counts)) for curve, counts in self.perturbed.counts.items()}
+        self._scores = {curve: torch.zeros(shape) for curve, shape in shapes.items()}
+        inside = shapes.get("insertion", (0, 0))
+        self._similar = [Similarity(*(torch.zeros(inside) for _ in range(3))) for _ in self.sites]
 
-    def _layers(self, layers: Sequence[str] | None) -> list[tuple[str, Site]]:
+    def _layers(self, layers: Sequence[str] | None) -> tuple[list[str], list[Site]]:
         if layers is not None and not layers:
-            return []
-        names = list(layers) if layers is not None else list(feature_layers(self.model, self.x))
-        flow, _ = trace(self.model, self.x[:1])
-        found = []
+            return [], []
+        names = list(layers if layers is not None else feature_layers(self.model, self.x))
+        with explained_failure(self.x):
+            flow, _ = trace(self.model, self.x[:1])
+        sites = []
         for name in names:
-            sites = find_sites(self.model, flow, [name])
-            if len(sites) != 1:
+            calls = find_sites(self.model, flow, [name])
+            if len(calls) != 1:
                 raise InputError(
-                    f"layer {name!r} runs {len(sites)} times; name one call as {name}#0 to {name}#{len(sites) - 1}"
+                    f"layer {name!r} runs {len(calls)} times; name one call as {name}#0 to {name}#{len(calls) - 1}"
                 )
-            found.append((name, sites[0]))
-        return found
-
-    @torch.no_grad()
-    def _targets(self) -> Tensor:
-        if callable(self.target):
-            return torch.full((len(self.x),), -1)
-        top = []
-        classes = 0
-        for chunk in self.x.split(self.rows):
-            logits = logits_of(self._forward(chunk), len(chunk))
-            classes = logits.shape[1]
-            top.append(logits.argmax(1))
-        predicted = torch.cat(top)
-        check_score(self.score, classes)
-        given = check_target(self.target, len(self.x), classes)
-        if given is None:
-            return predicted
-        if self.protocol.top_class_only and not torch.equal(given.to(predicted), predicted):
-            raise InputError(f"protocol {self.protocol.id} scores the model's top class only; leave `target` out")
-        return given.to(predicted)
+            sites += calls
+        return names, sites
 
     @torch.no_grad()
     def measure(self, progress: bool | Progress) -> _Run:
         """Run the forwards."""
-        points = sum(len(counts) for counts in self.perturbed.counts.values())
-        with reporter(progress, len(self.x) * points) as tick:
-            # as many images at a time as fill a batch, so that the originals' activations kept are few
-            step = max(1, self.rows // points)
+        jobs = {i: self.perturbed.jobs(i) for i in range(len(self.x))}
+        with reporter(progress, sum(map(len, jobs.values()))) as tick:
+            # as many images at a time as fill a batch, so that few originals' activations are kept
+            step = max(1, self.rows // max(1, len(jobs[0])))
             for first in range(0, len(self.x), step):
                 images = range(first, min(first + step, len(self.x)))
-                originals = self._originals(images)
-                for jobs, batch in self.perturbed.batches(self.rows, images):
-                    self._read(jobs, batch, originals, first)
-                    for _ in jobs:
+                originals = self._read_originals(images)
+                pending = [job for i in images for job in jobs[i]]
+                for start in range(0, len(pending), self.rows):
+                    self._read(pending[start : start + self.rows], originals, first)
+                    for _ in pending[start : start + self.rows]:
                         tick()
+        self._share_ends()
         if not all(scores.isfinite().all() for scores in self._scores.values()):
             raise ModelError("the score on a perturbed image is NaN or infinite; check the network's precision")
         return self
 
-    def _originals(self, images: range) -> list[Tensor]:
-        if not self.sites:
-            return []
+    def _forward(self, batch: Tensor, visit: Visitor) -> Any:
+        self.forwards += len(batch)
+        return visit_sites(self.model, self.sites, batch, visit)
+
+    def _read_originals(self, images: range) -> list[Tensor]:
+        """The activations of the originals; their output gives the top class and every point that replaces nothing."""
         kept: dict[int, Tensor] = {}
         batch = self.x[images.start : images.stop]
-        self._forward(batch, lambda i, value: kept.__setitem__(i, value.clone()))
+        with explained_failure(batch):
+            output = self._forward(batch, lambda i, value: kept.__setitem__(i, value.clone()))
+        if not callable(self.target):
+            self._choose(logits_of(output, len(batch)), images)
+        phi = score_of(output, self.target, self.chosen[images.start : images.stop], self.score).cpu()
+        for curve, counts in self.perturbed.counts.items():
+            for point in (p for p, n in enumerate(counts) if n == 0):
+                self._scores[curve][images.start : images.stop, point] = phi.to(self._scores[curve])
         return [kept[i] for i in range(len(self.sites))]
 
-    def _forward(self, batch: Tensor, visit: Visitor | None = None) -> Any:
-        self.forwards += len(batch)
-        return visit_sites(self.model, [site for _, site in self.sites] if visit else [], batch, visit or _ignore)
+    def _choose(self, logits: Tensor, images: range) -> None:
+        predicted = logits.argmax(1)
+        check_score(self.score, logits.shape[1])
+        given = check_target(self.target, len(self.x), logits.shape[1])
+        chosen = predicted if given is None else given.to(predicted)[images.start : images.stop]
+        if self.protocol.top_class_only and not torch.equal(chosen, predicted):
+            raise InputError(f"protocol {self.protocol.id} scores the model's top class only; leave `target` out")
+        self.chosen[images.start : images.stop] = chosen
 
-    def _read(self, jobs: list[Job], batch: Tensor, originals: list[Tensor], first: int) -> None:
-        inserted = [row for row, job in enumerate(jobs) if job.curve == "insertion"]
+    def _read(self, jobs: list[Job], originals: list[Tensor], first: int) -> None:
+        by_image: dict[int, list[int]] = {}
+        for row, job in enumerate(jobs):
+            if job.curve == "insertion":
+                by_image.setdefault(job.image, []).append(row)
 
         def compare(i: int, value: Tensor) -> None:
-            if not inserted:
-                return
-            values = value if len(inserted) == len(jobs) else value[inserted]
-            original = originals[i][[jobs[row].image - first for row in inserted]]
-            result = similarity(original, values)
-            for name, numbers in vars(result).items():
-                table = getattr(self._similar[i], name)
-                for row, number in zip(inserted, numbers.tolist(), strict=True):
-                    table[jobs[row].image, jobs[row].point] = number
+            for image, rows in by_image.items():
+                # an image's jobs stand together, so a slice will do and nothing is copied
+                result = similarity(originals[i][image - first], value[rows[0] : rows[-1] + 1])
+                points = [jobs[row].point for row in rows]
+                for name, numbers in vars(result).items():
+                    table = getattr(self._similar[i], name)
+                    table[image, points] = numbers.to(table)
 
-        output = self._forward(batch, compare)
-        chosen = self.chosen[[job.image for job in jobs]].to(batch.device)
-        for job, phi in zip(jobs, score_of(output, self.target, chosen, self.score).tolist(), strict=True):
-            self._scores[job.curve][job.image, job.point] = phi
+        output = self._forward(self.perturbed.make(jobs), compare)
+        phi = score_of(output, self.target, self.chosen[[job.image for job in jobs]], self.score).tolist()
+        for job, value in zip(jobs, phi, strict=True):
+            self._scores[job.curve][job.image, job.point] = value
+
+    def _share_ends(self) -> None:
+        """Where everything is replaced by the same, both curves end in one image, which passed for insertion."""
+        if self.perturbed.shares_end:
+            insertion_end, deletion_end = (c.index(self.perturbed.total) for c in self.perturbed.counts.values())
+            self._scores["deletion"][:, deletion_end] = self._scores["insertion"][:, insertion_end]
 
     def curve(self, name: str) -> Curve:
         """One of the measured curves."""
@@ -305,7 +311,7 @@ class _Run:
         inside = (fractions > 0) & (fractions < 1)
         return {
             name: Similarity(**{metric: values[:, inside] for metric, values in vars(table).items()})
-            for (name, _), table in zip(self.sites, self._similar, strict=True)
+            for name, table in zip(self.names, self._similar, strict=True)
         }
 
     def internal(self) -> dict[str, Similarity]:
@@ -314,7 +320,3 @@ class _Run:
             name: Similarity(**{metric: values.mean(1) for metric, values in vars(curve).items()})
             for name, curve in self.internal_curves().items()
         }
-
-
-def _ignore(site: int, value: Tensor) -> None:
-    pass

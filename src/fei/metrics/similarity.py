@@ -24,13 +24,29 @@ class Similarity:
 
 
 def similarity(original: Tensor, perturbed: Tensor) -> Similarity:
-    """Compare rows: both (R, ...), flattened from the second dimension on, in at least float32."""
+    """Compare activations (R, ...) on R perturbed images with those (...) on their original.
+
+    Memory is passed over as few times as possible, since shallow layers are large: products by matrix-vector
+    multiplication, everything else from sums.
+    """
     dtype = torch.promote_types(original.dtype, torch.float32)
-    a, b = original.flatten(1).to(dtype), perturbed.flatten(1).to(dtype)
-    mse = (a - b).square().mean(1)
-    return Similarity(mse, _cosine(a, b), _cosine(a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)))
+    a, b = original.reshape(-1).to(dtype), perturbed.reshape(len(perturbed), -1).to(dtype)
+    count = a.numel()
+    mse = torch.linalg.vector_norm(b - a, dim=1).square() / count
+    product, norm_a, norms_b = b @ a, torch.linalg.vector_norm(a), torch.linalg.vector_norm(b, dim=1)
+    mean_a, means_b = a.mean(), b.mean(1)
+    covariance = product - count * mean_a * means_b
+    spread = _spread(norm_a, mean_a, count) * _spread(norms_b, means_b, count)
+    return Similarity(mse, _ratio(product, norm_a * norms_b), _ratio(covariance, spread))
 
 
-def _cosine(a: Tensor, b: Tensor) -> Tensor:
-    norms = a.norm(dim=1) * b.norm(dim=1)
-    return torch.where(norms > 0, (a * b).sum(1) / norms.clamp(min=torch.finfo(a.dtype).tiny), 0.0)
+def _spread(norm: Tensor, mean: Tensor, count: int) -> Tensor:
+    """The norm after the mean is taken off; what rounding leaves of a constant counts as nothing."""
+    total = norm.square()
+    rest = total - count * mean.square()
+    return torch.where(rest > 1e-6 * total, rest, 0.0).sqrt()
+
+
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    tiny = torch.finfo(denominator.dtype).tiny
+    return torch.where(denominator > 0, numerator / denominator.clamp(min=tiny), 0.0)

@@ -138,15 +138,15 @@ def panel(image: Pixels, attribution: NDArray[Any], *, headline: str, details: s
     # The map is shown pixel by pixel: smoothing would show an evenness that it does not have.
     cells[2].imshow(colorize(attribution), interpolation="nearest")
     for cell, name in zip(cells, ("photograph", "overlay", "map"), strict=True):
-        _bare(cell)
+        bare(cell)
         cell.text(0.5, -0.03, name, transform=cell.transAxes, ha="center", va="top", fontsize=9, color=_FAINT)
     bar = result.colorbar(_scale(attribution), cax=axes(_MARGIN + 3 * (_CELL + _GAP), _NAMES, _BAR, cell_height))
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, length=2, width=0.6, color=_FAINT, labelcolor=_FAINT, pad=2)
     bar.ax.yaxis.get_offset_text().set(fontsize=8, color=_FAINT)
     for text, top, size, weight, colour in (
-        (_shortened(headline, 75), 0.13, 12.5, "bold", _INK),
-        (_shortened(details, 130), 0.39, 9, "normal", _FAINT),
+        (shortened(headline, 75), 0.13, 12.5, "bold", _INK),
+        (shortened(details, 130), 0.39, 9, "normal", _FAINT),
     ):
         result.text(
             _MARGIN / width,
@@ -187,8 +187,13 @@ def figure(explanation: Explanation, labels: Sequence[str] | None = None) -> Fig
             axis.imshow(_numpy(explanation.alphas[row, mask]).mean(0), cmap="gray", vmin=0, vmax=1)
             axis.set_title(_mask_title(explanation, row, mask), fontsize=8)
         for axis in axes:
-            _bare(axis)
+            bare(axis)
     return result
+
+
+def notebook_figure(**options: Any) -> Figure:
+    """A figure that belongs to no window, needs no closing, and shows itself as the last value of a notebook's cell."""
+    return _Picture(**options)
 
 
 class _Picture(Figure):
@@ -203,7 +208,7 @@ class _Picture(Figure):
 def _class_name(index: int, labels: Sequence[str] | None) -> str:
     if index < 0:
         return "map"  # a callable score was explained, and no class
-    return _shortened(labels[index], 22) if labels is not None and index < len(labels) else f"class {index}"
+    return shortened(labels[index], 22) if labels is not None and index < len(labels) else f"class {index}"
 
 
 def _mask_title(explanation: Explanation, row: int, mask: int) -> str:
@@ -219,13 +224,14 @@ def _scale(attribution: NDArray[Any]) -> ScalarMappable:
     return ScalarMappable(Normalize(low, high if high > low else low + 1), _COLORMAP)
 
 
-def _shortened(text: str, most: int) -> str:
+def shortened(text: str, most: int) -> str:
     """Text on one line that fits its place."""
     line = " ".join(text.splitlines())
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def _bare(axes: Axes) -> None:
+def bare(axes: Axes) -> None:
+    """Take ticks and frame off."""
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():

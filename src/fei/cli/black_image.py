@@ -1,0 +1,205 @@
+"""``fei black-image``: does a method find evidence for any class in a black image?"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fei.cli._common import DebugOption, JsonOption, SeedOption, print_json, say
+from fei.cli._diagnostics import (
+    BatchSizeOption,
+    DeviceOption,
+    ModelOption,
+    PresetOption,
+    StepsOption,
+    command_line,
+    print_table,
+    versions,
+    write_whole,
+)
+
+if TYPE_CHECKING:
+    from fei.cli._job import Job
+    from fei.metrics.black_image import BlackImage
+
+_RECORD, _TABLE = "black-image.json", "black-image.csv"
+
+
+def black_image(
+    model: ModelOption = "efficientnet_lite0",
+    methods: Annotated[
+        str,
+        typer.Option("--methods", "--method", metavar="NAMES", help="Optimisation methods, separated by commas."),
+    ] = "fei-vm,fei-none",
+    trials: Annotated[int, typer.Option(min=1, help="How many classes and colours to try.")] = 20,
+    steps: StepsOption = None,
+    preset: PresetOption = None,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help=f"Folder for {_RECORD} and {_TABLE}; no files without.", show_default=False),
+    ] = None,
+    seed: SeedOption = 0,
+    device: DeviceOption = "auto",
+    batch_size: BatchSizeOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Test whether methods find evidence where there is none: in a black image.
+
+    Each trial asks for a random class that the network sees neither in black nor in a random colour.
+
+    The rate is the share of trials in which a blend of the two came to look like that class: lower is better.
+    """
+    from fei.cli._job import Job
+    from fei.cli._outputs import prepare_folder
+    from fei.cli._request import Request
+
+    names = _checked_names(methods)
+    job = Job(Request(model, names[0], None, seed, steps, preset, device, None, batch_size))
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        prepare_folder(folder)
+    entries, results = _test(job, names, trials, progress=not as_json and sys.stderr.isatty())
+    options = {
+        "--model": model,
+        "--methods": ",".join(names),
+        "--trials": trials,
+        "--steps": steps,
+        "--preset": preset,
+        "--seed": seed,
+        "--device": device,
+        "--batch-size": batch_size,
+    }
+    document: dict[str, Any] = {
+        "schema": 1,
+        "model": model,
+        "trials": trials,
+        "seed": seed,
+        "results": entries,
+        "versions": versions(),
+        "command": command_line(["black-image"], options),
+    }
+    files = {} if folder is None else _write(folder, document)
+    if as_json:
+        print_json(document | {"files": files})
+    else:
+        _say_results(names, results, files)
+
+
+def _checked_names(methods: str) -> list[str]:
+    """The methods' names; one that cannot be tested is refused before the long work."""
+    from fei.methods import describe
+    from fei.metrics.black_image import optimisation_method
+
+    names = list(dict.fromkeys(describe(name.strip()).name for name in methods.split(",")))
+    for name in names:
+        optimisation_method(name)
+    return names
+
+
+def _test(job: Job, names: list[str], trials: int, *, progress: bool) -> tuple[list[dict[str, Any]], list[BlackImage]]:
+    """Each method's record and result, on the same trials."""
+    import torch
+
+    from fei.methods import create
+    from fei.metrics.black_image import black_image as measure
+    from fei.progress import reporter
+
+    request = job.request
+    given = {"steps": request.steps, "preset": request.preset}
+    options = {name: value for name, value in given.items() if value is not None}
+    entries, results = [], []
+    methods: dict[str, Any] = {name: create(name, **options) for name in names}
+    with reporter(progress, len(names) * trials) as tick, contextlib.redirect_stdout(sys.stderr):
+        for name, method in methods.items():
+            started = time.perf_counter()
+            result = measure(
+                job.classifier,
+                method,
+                trials=trials,
+                generator=torch.Generator().manual_seed(request.seed),
+                batch_size=request.batch_size,
+                progress=lambda done, total: tick(),
+            )
+            results.append(result)
+            entries.append(_entry(name, result, job, time.perf_counter() - started))
+    return entries, results
+
+
+def _entry(name: str, result: BlackImage, job: Job, seconds: float) -> dict[str, Any]:
+    """A result as plain data."""
+    columns = zip(
+        result.number.tolist(),
+        result.target.tolist(),
+        result.reference.flatten(1).tolist(),
+        result.success.tolist(),
+        result.phi.tolist(),
+        result.gains.tolist(),
+        strict=True,
+    )
+    return {
+        "method": name,
+        "rate": result.rate,
+        "interval": list(result.interval),
+        "thresholds": {str(level): share for level, share in result.thresholds.items()},
+        "gain": result.gain,
+        "trials": result.trials,
+        "redrawn": result.redrawn,
+        "dropped": result.dropped,
+        "seconds": round(seconds, 3),
+        "config": dict(result.config),
+        "outcomes": [
+            {
+                "trial": number,
+                "target": target,
+                "label": job.classifier.label(target),
+                "reference": colour,
+                "success": success,
+                "phi": phi,
+                "gain": gain,
+            }
+            for number, target, colour, success, phi, gain in columns
+        ],
+    }
+
+
+def _write(folder: Path, document: dict[str, Any]) -> dict[str, str]:
+    from fei.cli._record import write_record
+
+    def write_table(file: Path) -> None:
+        with file.open("w", newline="", encoding="utf-8") as stream:
+            table = csv.writer(stream)
+            table.writerow(["method", "trial", "target", "label", "red", "green", "blue", "success", "phi", "gain"])
+            for entry in document["results"]:
+                for row in entry["outcomes"]:
+                    what = (row["trial"], row["target"], row["label"], *row["reference"])
+                    table.writerow([entry["method"], *what, int(row["success"]), row["phi"], row["gain"]])
+
+    write_whole(folder, {_TABLE: write_table, _RECORD: lambda file: write_record(file, document)})
+    return {"table": str(folder / _TABLE), "record": str(folder / _RECORD)}
+
+
+def _say_results(names: list[str], results: list[BlackImage], files: dict[str, str]) -> None:
+    levels = list(results[0].thresholds)
+    rows = [
+        [
+            name,
+            f"{result.rate:.1%}",
+            f"{result.interval[0]:.1%} to {result.interval[1]:.1%}",
+            *(f"{result.thresholds[level]:.1%}" for level in levels),
+            f"{result.gain:+.3f}",
+        ]
+        for name, result in zip(names, results, strict=True)
+    ]
+    print_table(["method", "rate", "95 % interval", *(f"φ ≥ {level:g}" for level in levels), "gain of φ"], rows)
+    first = results[0]
+    dropped = f", {first.dropped} dropped" if first.dropped else ""
+    say(f"{first.trials} trials, {first.redrawn} redrawn{dropped}: the same ones for all methods.")
+    for file in files.values():
+        say(file)

@@ -1,0 +1,116 @@
+"""``fei compare``: methods side by side on images, with scores."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fei.cli._common import (
+    DebugOption,
+    JsonOption,
+    OutOption,
+    SeedOption,
+    note,
+    print_json,
+    say,
+)
+from fei.errors import InputError
+
+if TYPE_CHECKING:
+    from fei.cli._comparison import Row
+
+_METHODS = "fei-vm,fei-ibm,fei-none,gradcam,saliency,random"
+
+
+def compare(
+    images: Annotated[list[str], typer.Argument(metavar="IMAGE", help="Image files.", show_default=False)],
+    methods: Annotated[
+        str, typer.Option(metavar="NAMES", help="Methods, comma-separated; wildcards and 'all' work.")
+    ] = _METHODS,
+    model: Annotated[str, typer.Option(metavar="SPEC", help="The network; see 'fei models'.")] = "efficientnet_lite0",
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="CLASS", help="Class to explain; the predicted one if not given.", show_default=False),
+    ] = None,
+    protocol: Annotated[str, typer.Option(metavar="ID", help="How insertion and deletion are measured.")] = "fei-paper",
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES", help="Layers to look into, comma-separated; the network's stages.", show_default=False
+        ),
+    ] = None,
+    out: OutOption = "fei-out",
+    seed: SeedOption = 0,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of optimisation methods.", show_default=False)] = None,
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Preset of optimisation methods.", show_default=False)
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps or auto.")] = "auto",
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows in one forward pass.", show_default=False)] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Compare methods on images: insertion and deletion, and what happens inside the network.
+
+    Prints a table and writes for each image a figure (.comparison.png) and all numbers (.comparison.json).
+    """
+    from fei.cli._comparison import Comparison
+
+    comparison = Comparison(
+        model, methods.split(","), target, protocol, layers.split(",") if layers else None, seed, steps, preset, device,
+        batch_size,
+    )  # fmt: skip
+    missing = [image for image in images if not Path(image).is_file()]
+    if missing:
+        raise InputError(f"There is no image file '{missing[0]}'; check the path.")
+    everything: list[Row] = []
+    documents = []
+    show = not as_json and sys.stderr.isatty()
+    for image in images:
+        rows, document = comparison.run(Path(image), Path(out), progress=show, tell=note if show else None)
+        everything += rows
+        documents.append(document)
+        if not as_json:
+            say(f"{image}: {document['headline']}")
+            _table(rows)
+            say(f"  {document['figure']}\n")
+    if as_json:
+        print_json({"schema": 1, "results": documents})
+    elif len(images) > 1:
+        say(f"Means over {len(images)} images")
+        _table(_means(everything))
+
+
+def _table(rows: list[Row]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("method")
+    for column in ("insertion ↑", "deletion ↓", "MSE ↓", "cosine ↑", "passes", "seconds"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        inside = (f"{row.mse:.4g}", f"{row.cosine:.3f}")
+        table.add_row(
+            row.method,
+            f"{row.insertion:.3f}",
+            f"{row.deletion:.3f}",
+            *inside,
+            f"{row.forwards:.0f}+{row.backwards:.0f}",
+            f"{row.seconds:.1f}",
+        )
+    Console(width=max(80, Console().width)).print(table)
+
+
+def _means(rows: list[Row]) -> list[Row]:
+    from dataclasses import replace
+
+    means = []
+    for method in dict.fromkeys(row.method for row in rows):
+        same: list[Any] = [row for row in rows if row.method == method]
+        numbers = ("insertion", "deletion", "mse", "cosine", "forwards", "backwards", "seconds")
+        means.append(replace(same[0], **{n: sum(getattr(row, n) for row in same) / len(same) for n in numbers}))
+    return means

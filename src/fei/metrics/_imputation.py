@@ -1,0 +1,59 @@
+"""Pixels made up from their neighbours, so that a removed pixel leaves no shape of its own behind."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.linalg import splu
+from torch import Tensor
+
+# (rows down, columns right, weight); the other four neighbours are these seen from the other side
+_NEIGHBOURS = ((0, 1, 1 / 6), (1, 0, 1 / 6), (1, 1, 1 / 12), (1, -1, 1 / 12))
+
+
+def neighbour_weights(height: int, width: int) -> sparse.csr_matrix:
+    """The symmetric matrix (HW, HW) of weights between pixels: 1/6 to direct, 1/12 to diagonal neighbours."""
+    pixels = np.arange(height * width).reshape(height, width)
+    pairs = []
+    for down, right, weight in _NEIGHBOURS:
+        here = pixels[: height - down, max(0, -right) : width - max(0, right)].ravel()
+        there = pixels[down:, max(0, right) : width - max(0, -right)].ravel()
+        pairs.append((here, there, np.full(here.size, weight)))
+    here, there, weights = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+    half = sparse.coo_matrix((weights, (here, there)), shape=(height * width, height * width))
+    return (half + half.T).tocsr()
+
+
+def impute(image: Tensor, missing: Tensor, weights: sparse.csr_matrix) -> Tensor:
+    """Replace missing pixels so that each is the weighted mean of its neighbours (Rong et al. 2022, section 4.2).
+
+    For each missing pixel i, Σ_j w_ij (v_i − v_j) = 0 over its neighbours j in the image; known pixels keep their
+    value. Neighbours beyond the edge of the image are left out, and the weights of the others thereby raised. As soon
+    as one pixel is known the system has one solution. If all are missing, every constant solves it: the image's mean
+    colour is taken, the constant closest to the image.
+
+    Args:
+        image: (C, H, W).
+        missing: Which pixels to replace, boolean (H, W).
+        weights: `neighbour_weights` of this size.
+
+    Returns:
+        (C, H, W), on the image's device and in its precision.
+    """
+    gone = missing.flatten().cpu().numpy()
+    if not gone.any():
+        return image.clone()
+    values: NDArray[np.float64] = image.detach().cpu().double().flatten(1).numpy().T.copy()
+    if gone.all():
+        values[:] = values.mean(0)
+    else:
+        rows = weights[gone]
+        inner = sparse.diags(np.asarray(rows.sum(1)).ravel()) - rows[:, gone]
+        # symmetric and diagonally dominant: no pivoting is needed, which keeps the factors thin
+        factors = splu(
+            inner.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+        )
+        values[gone] = factors.solve(rows[:, ~gone] @ values[~gone])
+    return torch.from_numpy(values.T.copy()).view(image.shape).to(image)

@@ -1,0 +1,26 @@
+"""Global random state lent to code that draws from it, and given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+@contextmanager
+def forked_random_state(seed: int) -> Iterator[None]:
+    """Within the block torch's and numpy's global generators start from `seed`; after it they are as before."""
+    # a CUDA that nobody has used yet has no state to keep, and seeding it would leave one behind
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    numpy_state = np.random.get_state()
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed_all(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            np.random.set_state(numpy_state)

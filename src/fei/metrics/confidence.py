@@ -1,0 +1,190 @@
+"""What the network's confidence says of a map: the image masked by it, and removal without a trace (ROAD).
+
+All numbers are per image, in double precision on the CPU. φ is the softmax probability of the target class unless
+`score` says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fei.core.randomness import generator_for, image_digest
+from fei.core.scoring import Score, Target
+from fei.errors import InputError
+from fei.metrics._class_scores import ClassScores
+from fei.metrics._imputation import impute, neighbour_weights
+from fei.metrics._numbers import check_size, seed_of
+from fei.metrics._perturbation import check_maps, tie_fraction
+from fei.metrics.curve import Curve
+from fei.protocols import jittered
+from fei.references import References, ReferenceSpec
+
+HIGHER_IS_BETTER: dict[str, bool | None] = {
+    "average_drop": False,
+    "average_increase": True,
+    "road-morf": False,
+    "road-lerf": True,
+}
+
+ROAD_PERCENTILES = (10.0, 20.0, 30.0, 40.0, 50.0, 70.0, 90.0)
+_ROAD_NOISE = 0.01
+
+
+def average_drop(
+    model: nn.Module,
+    inputs: Tensor,
+    maps: Tensor,
+    target: Target = None,
+    *,
+    reference: ReferenceSpec = 0.0,
+    score: Score = "softmax",
+    generator: torch.Generator | None = None,
+    batch_size: int | None = None,
+) -> Tensor:
+    """The share of φ that is lost when the image is masked by its map: max(0, Y − O) / Y, lower is better.
+
+    Y is φ on the image x, O on the "explanation map" m⊙x + (1 − m)⊙R, with m the map scaled to [0, 1] by its own
+    minimum and maximum (Chattopadhay et al., "Grad-CAM++", WACV 2018, section 4.1). They multiply, m⊙x: R = 0 in the
+    space of `inputs`, the default, which is black for a `fei.models.Classifier` and usually the mean colour for a bare
+    network on normalised images. A constant map singles nothing out: m = 0, the whole image is replaced. The mean over
+    images, times 100, is the published average drop in per cent. Where Y is 0 there is nothing to lose: 0.
+
+    Args:
+        model: The classifier, in evaluation mode; only ever called.
+        inputs: Images (N, C, H, W).
+        maps: Their attribution maps (N, 1, H, W).
+        target: As in `fei.FEI.explain`; ``None`` for the model's top class.
+        reference: R, see `fei.references`; ``None`` for a random colour.
+        score: As in `fei.FEI`; it must not be negative, so a raw logit is refused where it is.
+        generator: Supplies the seed of a random R; 0 without.
+        batch_size: Rows in one forward pass.
+
+    Returns:
+        (N,), from 0 to 1.
+    """
+    full, masked = _masked_confidence(model, inputs, maps, target, reference, score, generator, batch_size)
+    if (full < 0).any() or (masked < 0).any():
+        raise InputError(
+            "the average drop is a share of the score and needs scores of at least 0; pass score='softmax' or 'sigmoid'"
+        )
+    return torch.where(full > 0, (full - masked).clamp(min=0) / full, 0.0)
+
+
+def average_increase(
+    model: nn.Module,
+    inputs: Tensor,
+    maps: Tensor,
+    target: Target = None,
+    *,
+    reference: ReferenceSpec = 0.0,
+    score: Score = "softmax",
+    generator: torch.Generator | None = None,
+    batch_size: int | None = None,
+) -> Tensor:
+    """1 where φ rises when the image is masked by its map, Y < O, else 0; higher is better.
+
+    Arguments, masks and paper as for `average_drop`; the mean over images, times 100, is the published "increase in
+    confidence" in per cent. An undecided image, Y = O, counts as no increase.
+    """
+    full, masked = _masked_confidence(model, inputs, maps, target, reference, score, generator, batch_size)
+    return (full < masked).double()
+
+
+def road(
+    model: nn.Module,
+    inputs: Tensor,
+    maps: Tensor,
+    target: Target = None,
+    *,
+    percentiles: Sequence[float] = ROAD_PERCENTILES,
+    order: str = "morf",
+    noise: float = _ROAD_NOISE,
+    score: Score = "softmax",
+    generator: torch.Generator | None = None,
+    batch_size: int | None = None,
+) -> Curve:
+    """Remove and Debias: φ after removed pixels have been made up from their neighbours.
+
+    A pixel that is painted over leaves its shape behind, from which a network may guess the class. ROAD replaces
+    removed pixels by noisy linear imputation instead: each is the weighted mean of its neighbours (direct 1/6, diagonal
+    1/12), removed ones included, plus Gaussian noise (Rong et al., "A consistent and efficient evaluation strategy for
+    attribution methods", ICML 2022). n = round(p · HW / 100) pixels are removed. The order of equal map values and the
+    noise are random, and depend on the image and the seed alone.
+
+    Args:
+        model: The classifier, in evaluation mode; only ever called.
+        inputs: Images (N, C, H, W).
+        maps: Their attribution maps (N, 1, H, W).
+        target: As in `fei.FEI.explain`; ``None`` for the model's top class.
+        percentiles: How many per cent of the pixels are removed at each point, in both orders; by default those of the
+            authors. At 100 the image's mean colour and the noise remain.
+        order: "morf", the most relevant pixels first: lower is better; "lerf", the least relevant first: higher is
+            better.
+        noise: Standard deviation of the noise, in the units of `inputs`; the authors' images are in [0, 1].
+        score: As in `fei.FEI`.
+        generator: Supplies the seed of the noise and of the order of ties; 0 without.
+        batch_size: Rows in one forward pass.
+
+    Returns:
+        A `Curve`: `scores` (N, P) at each percentile, `auc` (N,) their plain mean.
+    """
+    if order not in ("morf", "lerf"):
+        raise InputError(
+            f"unknown order {order!r}; choose 'morf' (most relevant first) or 'lerf' (least relevant first)"
+        )
+    if not len(percentiles) or not all(0 <= p <= 100 for p in percentiles):
+        raise InputError(f"`percentiles` must be numbers from 0 to 100, at least one; got {list(percentiles)}")
+    check_size("noise", noise)
+    network = ClassScores(model, inputs, target, score, batch_size)
+    x = network.inputs
+    flat = check_maps(maps, x)
+    pixels = flat[0].numel()
+    counts = [round(p * pixels / 100) for p in percentiles]
+    seed = seed_of(generator)
+
+    def imputed() -> Iterator[tuple[int, Tensor]]:
+        weights = neighbour_weights(*flat.shape[1:])
+        for number, (image, values) in enumerate(zip(x, flat, strict=True)):
+            digest = image_digest(image)
+            first = jittered(values.flatten(), digest, seed, len(image)).cpu()
+            first = first if order == "morf" else first.flip(0)
+            for percentile, count in zip(percentiles, counts, strict=True):
+                missing = torch.zeros(pixels, dtype=torch.bool)
+                missing[first[:count]] = True
+                missing = missing.view_as(values)
+                drawn = torch.randn(image.shape, generator=generator_for(seed, digest, f"road/{percentile:g}"))
+                yield number, impute(image, missing, weights) + (noise * drawn * missing).to(image)
+
+    scores = network.of(imputed()).view(len(x), len(counts))
+    notes = "" if noise == _ROAD_NOISE else f"+noise={noise:g}"
+    notes += "" if score == "softmax" else f"+score={getattr(score, '__name__', score)}"
+    return Curve(
+        torch.tensor(counts, dtype=torch.float64) / pixels,
+        scores,
+        scores.mean(1),
+        f"road-{order}/1{notes}",
+        tie_fraction(flat),
+        order == "lerf",
+    )
+
+
+def _masked_confidence(
+    model: nn.Module,
+    inputs: Tensor,
+    maps: Tensor,
+    target: Target,
+    reference: ReferenceSpec,
+    score: Score,
+    generator: torch.Generator | None,
+    batch_size: int | None,
+) -> tuple[Tensor, Tensor]:
+    network = ClassScores(model, inputs, target, score, batch_size)
+    x = network.inputs
+    flat = check_maps(maps, x).cpu().double()
+    low, high = flat.amin((1, 2), keepdim=True), flat.amax((1, 2), keepdim=True)
+    mask = torch.where(high > low, (flat - low) / (high - low), 0.0)[:, None].to(x)
+    r = References(reference, x, [image_digest(image) for image in x], model, seed_of(generator)).values
+    return network.original, network.of(enumerate(mask * x + (1 - mask) * r))

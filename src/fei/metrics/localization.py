@@ -1,0 +1,115 @@
+"""Does a map point at the object? The pointing game, by its maximum and by its energy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fei.errors import InputError
+from fei.metrics._maps import check_map_batch
+from fei.metrics._numbers import check_size
+
+HIGHER_IS_BETTER: dict[str, bool | None] = {"pointing_game": True, "energy_pointing_game": True}
+
+Box = Sequence[float] | Tensor
+Objects = Tensor | Sequence[Box | Sequence[Box]]
+
+
+def pointing_game(maps: Tensor, objects: Objects, tolerance: float = 15) -> Tensor:
+    """1 where the maximum of a map is at most `tolerance` pixels (Euclidean) from the object, else 0.
+
+    Zhang et al., "Top-down neural attention by excitation backprop", IJCV 2018, section 4.1; their tolerance is 15
+    pixels on images of about 224. The mean over images is the published accuracy. Of several equal maxima the first in
+    raster order counts: a constant map points at the top left corner.
+
+    Args:
+        maps: Attribution maps (N, 1, H, W).
+        objects: Where the object is. Boolean masks (N, H, W); or for each image one box (x0, y0, x1, y1), or several
+            of them, in pixels from the top left corner. A box covers the pixels whose centre lies in it: with whole
+            numbers the columns x0 … x1 − 1, so annotations that count the last pixel in need x1 + 1 and y1 + 1. What
+            reaches over the edge of the image is cut off.
+        tolerance: Largest distance in pixels between the maximum and the nearest pixel of the object.
+
+    Returns:
+        0 or 1 for each image, (N,).
+    """
+    m = check_map_batch(maps)
+    check_size("tolerance", tolerance)
+    peaks = m.flatten(1).argmax(1)
+    rows, columns = peaks // m.shape[2], peaks % m.shape[2]
+    hits = []
+    for mask, row, column in zip(_object_masks(objects, m), rows, columns, strict=True):
+        y, x = mask.nonzero(as_tuple=True)
+        hits.append(((y - row) ** 2 + (x - column) ** 2).min() <= tolerance**2)
+    return torch.stack(hits).double()
+
+
+def energy_pointing_game(maps: Tensor, objects: Objects) -> Tensor:
+    """The share of a map's positive energy inside the object: Σ_object max(M, 0) / Σ max(M, 0).
+
+    Wang et al., "Score-CAM", CVPR Workshops 2020, section 4.3. Negative values, which speak against the class, do not
+    count. A map without positive energy scores 0.
+
+    Args:
+        maps: Attribution maps (N, 1, H, W).
+        objects: As for `pointing_game`.
+
+    Returns:
+        Shares in [0, 1], (N,).
+    """
+    m = check_map_batch(maps)
+    # scaled by the maximum, which cancels: the sum of very large or very small values stays finite and above zero
+    largest = m.amax((1, 2), keepdim=True).clamp(min=0)
+    energy = torch.where(largest > 0, m.clamp(min=0) / largest, 0.0)
+    inside = (energy * _object_masks(objects, m)).sum((1, 2))
+    return torch.where(largest[:, 0, 0] > 0, inside / energy.sum((1, 2)), 0.0)
+
+
+def _object_masks(objects: Objects, maps: Tensor) -> Tensor:
+    if isinstance(objects, Tensor) and objects.dtype == torch.bool:
+        masks = objects[:, 0] if objects.ndim == 4 and objects.shape[1] == 1 else objects
+        if masks.shape != maps.shape:
+            raise InputError(
+                f"the masks have shape {tuple(objects.shape)}; expected {tuple(maps.shape)}, the shape of the maps"
+            )
+        empty = (~masks.flatten(1).any(1)).nonzero()
+        if len(empty):
+            raise InputError(f"the mask of image {empty[0].item()} is empty; leave out images without an object")
+        return masks.cpu()
+    if not isinstance(objects, (Tensor, Sequence)) or isinstance(objects, str) or len(objects) != len(maps):
+        raise InputError(
+            f"`objects` must be boolean masks (N, H, W), or one entry of boxes (x0, y0, x1, y1) for each of the "
+            f"{len(maps)} map(s); got {_described(objects)}"
+        )
+    return torch.stack([_boxes_mask(boxes, index, maps.shape[1:]) for index, boxes in enumerate(objects)])
+
+
+def _boxes_mask(boxes: Any, index: int, size: torch.Size) -> Tensor:
+    try:
+        corners = torch.as_tensor(boxes, dtype=torch.float64, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        corners = torch.empty(0)
+    corners = corners[None] if corners.ndim == 1 else corners
+    if corners.ndim != 2 or corners.shape[1] != 4 or not len(corners) or not corners.isfinite().all():
+        raise InputError(
+            f"the object of image {index} must be one box (x0, y0, x1, y1) or a list of them, all finite; got {boxes!r}"
+        )
+    x0, y0, x1, y1 = corners[:, :, None].unbind(1)
+    x, y = (torch.arange(length, dtype=torch.float64) + 0.5 for length in (size[1], size[0]))
+    each = ((y0 <= y) & (y < y1))[:, :, None] & ((x0 <= x) & (x < x1))[:, None, :]
+    empty = (~each.flatten(1).any(1)).nonzero()
+    if len(empty):
+        raise InputError(
+            f"the box {corners[empty[0, 0]].tolist()} of image {index} covers no pixel of its map, which is {size[1]} "
+            f"wide and {size[0]} high; give (x0, y0, x1, y1) in pixels of the map, with x0 < x1 and y0 < y1"
+        )
+    return each.any(0)
+
+
+def _described(objects: Any) -> str:
+    if isinstance(objects, Tensor):
+        return f"a {objects.dtype} tensor of shape {tuple(objects.shape)}"
+    return f"{len(objects)} entries" if isinstance(objects, (list, tuple)) else type(objects).__name__

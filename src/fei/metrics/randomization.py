@@ -1,0 +1,213 @@
+"""Randomisation of a network's weights (paper, section "Sanity Check"; Adebayo et al., NeurIPS 2018).
+
+A map that explains what a network learned changes when what it learned is destroyed. Layers are re-initialised from the
+logits down, all so far ("cascading") or each alone ("independent"), and the map of each stage is compared with the
+original one; the explained class stays the original network's.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fei.core.checks import check_batch_size, check_inputs, check_mode
+from fei.core.scoring import Target, check_target, logits_of
+from fei.errors import InputError, ModelError
+from fei.methods import Method, create
+from fei.metrics._perturbation import check_maps
+from fei.metrics._progress import part
+from fei.metrics._weights import select_layers, weight_layers
+from fei.metrics.agreement import rank_correlation
+from fei.progress import Progress, reporter
+from fei.references import ReferenceSpec
+
+MODES = ("cascading", "independent")
+SIMILARITIES = ("ssim", "spearman", "spearman_abs", "hog")
+_SMALLEST = 7  # the side of SSIM's window
+_UNITS = 100  # ticks of the progress bar a stage
+_ROWS = 32  # images in one forward pass where the caller does not say
+
+
+@dataclass(frozen=True)
+class Randomization:
+    """Maps as a network loses its weights. A method that depends on them ends with low similarities.
+
+    Attributes:
+        layers: The L layers in the order in which they were re-initialised.
+        maps: The original maps, then those after each stage, (L + 1, N, 1, H, W).
+        similarity: Of the maps of each stage to the original ones, (L, N): "ssim" of maps scaled to [0,1] each,
+            "spearman", "spearman_abs" (of absolute values) and "hog" (Spearman of HOG features). 1 for equal maps, also
+            for constant ones; a constant map and another have rank correlation 0, and the constant one is scaled to 0.
+        targets: The explained class of each image, −1 where `target` was a callable.
+        mode: "cascading" or "independent".
+    """
+
+    layers: list[str]
+    maps: Tensor
+    similarity: dict[str, Tensor]
+    targets: Tensor
+    mode: str
+
+
+def cascading_randomization(
+    model: nn.Module,
+    method: str | Method | Callable[..., Tensor],
+    inputs: Tensor,
+    *,
+    target: Target = None,
+    layers: int | Sequence[str] | None = None,
+    mode: str = "cascading",
+    reference: ReferenceSpec = None,
+    generator: torch.Generator | None = None,
+    batch_size: int | None = None,
+    progress: bool | Progress = False,
+) -> Randomization:
+    """Compare a method's maps before and after layers are re-initialised, on a copy of the network.
+
+    Args:
+        model: The classifier, in evaluation mode; never changed.
+        method: A name, a method, or any callable on (model, inputs, target) that returns maps (N, 1, H, W).
+        inputs: Images (N, C, H, W), at least 7×7.
+        target: As in `fei.FEI.explain`; ``None`` for the original network's top class.
+        layers: How many layers from the top, or names (a unique ending will do); all if not given.
+        mode: "cascading": each stage adds a layer, from the logits down; "independent": one layer a stage.
+        reference: R, for methods that replace pixels; the same at all stages.
+        generator: Supplies the seed of the new weights (0 without) and of the method.
+        batch_size: Rows in one forward pass.
+        progress: ``True`` for a progress bar, or a callable on (done, in all).
+    """
+    x = check_inputs(inputs)
+    check_mode(model)
+    rows = check_batch_size(batch_size)
+    if mode not in MODES:
+        raise InputError(f"unknown mode {mode!r}; choose one of {', '.join(MODES)}")
+    if min(x.shape[2:]) < _SMALLEST:
+        raise InputError(f"`inputs` must be at least {_SMALLEST} pixels a side to compare maps; got {tuple(x.shape)}")
+    attribute = _attribution(create(method) if isinstance(method, str) else method, reference, generator, rows)
+    seed = 0 if generator is None else generator.initial_seed()
+    # a copy made under the caller's inference mode could not take part in back-propagation
+    with torch.inference_mode(False), torch.enable_grad():
+        twin = _copy(model)
+        stages = select_layers(weight_layers(twin, x), layers)
+        chosen = _targets(twin, x, target, rows or _ROWS)
+        explained = target if callable(target) else chosen
+        maps: list[Tensor] = []
+        with reporter(progress, (len(stages) + 1) * _UNITS) as tick:
+
+            def explain() -> None:
+                with part(tick, _UNITS) as report:
+                    maps.append(check_maps(attribute(twin, x, explained, report), x)[:, None])
+
+            explain()
+            for layer in stages:
+                before = layer.values()
+                layer.assign(layer.fresh_values(seed))
+                explain()
+                if mode == "independent":
+                    layer.assign(before)
+    similarities = [map_similarity(maps[0], stage) for stage in maps[1:]]
+    return Randomization(
+        layers=[layer.name for layer in stages],
+        maps=torch.stack(maps),
+        similarity={name: torch.stack([similar[name] for similar in similarities]) for name in SIMILARITIES},
+        targets=chosen.cpu(),
+        mode=mode,
+    )
+
+
+def map_similarity(originals: Tensor, others: Tensor) -> dict[str, Tensor]:
+    """How alike maps look, by the four measures of `Randomization.similarity`, each (N,).
+
+    SSIM is scikit-image's with its window of 7×7 pixels; HOG features are its too, with 9 orientations, blocks of 3×3
+    cells and cells of 16×16 pixels, smaller where the map has no three of them a side.
+
+    Args:
+        originals: Maps (N, 1, H, W), at least 7×7.
+        others: As many maps of the same size.
+    """
+    from skimage.feature import hog
+    from skimage.metrics import structural_similarity
+
+    first, second = _unit_scale(originals), _unit_scale(others)
+    cell = min(16, min(first.shape[1:]) // 3)
+
+    def features(maps: NDArray[np.float64]) -> Tensor:
+        return torch.from_numpy(np.stack([hog(m, pixels_per_cell=(cell, cell)) for m in maps]))
+
+    compare: Any = structural_similarity  # typed in some versions only
+    ssim = [compare(a, b, data_range=1.0) for a, b in zip(first, second, strict=True)]
+    return {
+        "ssim": torch.tensor(ssim, dtype=torch.float64),
+        "spearman": _rank_similarity(originals, others),
+        "spearman_abs": _rank_similarity(originals.abs(), others.abs()),
+        "hog": _rank_similarity(features(first), features(second)),
+    }
+
+
+def _rank_similarity(a: Tensor, b: Tensor) -> Tensor:
+    """Spearman's ρ of rows; 1 where both are constant, since a map that stays what it was is no sign of sensitivity."""
+    rows, others = a.detach().cpu().flatten(1), b.detach().cpu().flatten(1)
+    constant = (rows.amin(1) == rows.amax(1)) & (others.amin(1) == others.amax(1))
+    return torch.where(constant, 1.0, rank_correlation(rows[:, None], others[:, None]))
+
+
+def _unit_scale(maps: Tensor) -> NDArray[np.float64]:
+    """Maps (N, H, W) from 0 to 1 each; a constant one is 0."""
+    values = maps[:, 0].detach().cpu().double()
+    low, high = values.amin((1, 2), keepdim=True), values.amax((1, 2), keepdim=True)
+    scaled: NDArray[np.float64] = torch.where(high > low, (values - low) / (high - low), 0.0).numpy()
+    return scaled
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"the network cannot be copied, and its own weights are not to be touched: {reason}; make "
+            "copy.deepcopy(model) work"
+        ) from error
+
+
+@torch.no_grad()
+def _targets(model: nn.Module, x: Tensor, target: Target, rows: int) -> Tensor:
+    if callable(target):
+        return torch.full((len(x),), -1)
+    logits = torch.cat([logits_of(model(chunk), len(chunk)) for chunk in x.split(rows)])
+    given = check_target(target, len(x), logits.shape[1])
+    return logits.argmax(1) if given is None else given.to(x.device)
+
+
+def _attribution(
+    method: Callable[..., Tensor], reference: ReferenceSpec, generator: torch.Generator | None, rows: int | None
+) -> Callable[[nn.Module, Tensor, Target, Progress], Tensor]:
+    """A method as a function of (model, inputs, target, progress); a plain callable gets the keywords it takes."""
+    if not callable(method):
+        raise InputError(f"`method` must be a name or a callable on (model, inputs, target); got {method!r}")
+    parameters = inspect.signature(method).parameters.values()
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    known = {parameter.name for parameter in parameters}
+    if reference is not None and not takes_all and "reference" not in known:
+        raise InputError("this method takes no reference; leave `reference` out")
+
+    def attribute(model: nn.Module, inputs: Tensor, target: Target, progress: Progress) -> Tensor:
+        offered: dict[str, Any] = {
+            "reference": reference,
+            # a fresh one each time: every stage is to draw the same
+            "generator": None if generator is None else torch.Generator().manual_seed(generator.initial_seed()),
+            "batch_size": rows,
+            "progress": progress,
+        }
+        taken = offered if takes_all else {name: value for name, value in offered.items() if name in known}
+        return method(model, inputs, target, **taken)
+
+    return attribute

@@ -1,0 +1,87 @@
+"""Methods side by side: their maps, their curves, and what they do to the network's inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from fei.metrics import Evaluation
+from fei.report.overlay import Pixels, bare, notebook_figure, overlay, shortened
+
+_COLUMN, _ROW = 1.75, 1.75
+
+
+def comparison(
+    image: Pixels, maps: Mapping[str, NDArray[Any]], evaluations: Mapping[str, Evaluation], headline: str
+) -> Figure:
+    """One image under several methods.
+
+    Args:
+        image: The photograph (H, W, 3), 8-bit RGB.
+        maps: For each method, its map (H, W).
+        evaluations: For each method, what `fei.metrics.evaluate` said of that one image.
+        headline: What is explained, in one line.
+
+    Returns:
+        A figure: maps over the photograph on top; below, the two curves, and cosine and MSE layer by layer.
+    """
+    columns = max(4, min(7, len(maps) + 1))
+    rows = -(-(len(maps) + 1) // columns)
+    height = _ROW * image.shape[0] / image.shape[1] + 0.3
+    result = notebook_figure(figsize=(columns * _COLUMN, rows * height + 3.6), layout="constrained", dpi=150)
+    parts: NDArray[Any] = np.asarray(result.subfigures(2, 1, height_ratios=(rows * height, 3.6)))
+    result.suptitle(shortened(headline, 100), fontsize=11, fontweight="bold", x=0.01, ha="left", parse_math=False)
+    _maps(parts[0], image, maps, rows, columns)
+    _plots(parts[1], evaluations)
+    return result
+
+
+def _maps(figure: Any, image: Pixels, maps: Mapping[str, NDArray[Any]], rows: int, columns: int) -> None:
+    cells = figure.subplots(rows, columns, squeeze=False).ravel()
+    for cell in cells:
+        bare(cell)
+    cells[0].imshow(image)
+    cells[0].set_title("input", fontsize=8)
+    for cell, (name, attribution) in zip(cells[1:], maps.items(), strict=False):
+        cell.imshow(overlay(image, attribution))
+        cell.set_title(name, fontsize=8)
+
+
+def _plots(figure: Any, evaluations: Mapping[str, Evaluation]) -> None:
+    axes = figure.subplots(1, 4)
+    colours = _colours(list(evaluations))
+    for name, evaluation in evaluations.items():
+        style = {"color": colours[name], "linewidth": 1.4, "label": name}
+        for axis, curve in zip(axes[:2], (evaluation.insertion, evaluation.deletion), strict=True):
+            axis.plot(curve.fractions, curve.scores[0], **style)
+        layers = list(evaluation.internal)
+        for axis, metric in zip(axes[2:], ("cosine", "mse"), strict=True):
+            values = [getattr(evaluation.internal[layer], metric)[0].item() for layer in layers]
+            axis.plot(range(len(layers)), values, marker="o", markersize=3, **style)
+            names = [layer.removeprefix("network.") for layer in layers]
+            axis.set_xticks(range(len(layers)), names, rotation=45, ha="right", fontsize=6)
+    titles = ("insertion ↑", "deletion ↓", "cosine inside ↑", "MSE inside ↓")
+    for axis, title in zip(axes, titles, strict=True):
+        axis.set_title(title, fontsize=9)
+        axis.tick_params(labelsize=7)
+        axis.spines[["top", "right"]].set_visible(False)
+    for axis in axes[:2]:
+        axis.set_xlabel("fraction replaced", fontsize=8)
+        axis.set_ylim(-0.02, 1.02)
+    axes[3].set_yscale("log")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(7, len(evaluations)), fontsize=7
+    )
+
+
+def _colours(names: Sequence[str]) -> dict[str, Any]:
+    """Distinct colours; what has no constraint or is chance is black or grey, to be told apart at once."""
+    fixed = {"fei-none": "black", "random": "0.6"}
+    others = [name for name in names if name not in fixed]
+    palette = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.95, max(1, len(others))))
+    return {name: fixed[name] for name in names if name in fixed} | dict(zip(others, palette, strict=True))
