@@ -5,14 +5,14 @@ Every metric is a function; what a larger number means is data: `HIGHER_IS_BETTE
 
 from fei.metrics import agreement, complexity, confidence, cost, evaluation, localization, sensitivity
 from fei.metrics.agreement import agreement_matrix, iou_at, rank_correlation
-from fei.metrics.black_image import BlackImage, black_image
+from fei.metrics.black_image import BlackImage, black_image, wilson_interval
 from fei.metrics.complexity import gini, rank_total_variation
 from fei.metrics.confidence import average_drop, average_increase, road
 from fei.metrics.cost import Cost, measure_cost
 from fei.metrics.curve import Curve
 from fei.metrics.evaluation import Evaluation, deletion, evaluate, insertion, internal
 from fei.metrics.localization import energy_pointing_game, pointing_game
-from fei.metrics.randomization import Randomization, cascading_randomization
+from fei.metrics.randomization import Randomization, cascading_randomization, map_similarity
 from fei.metrics.sensitivity import infidelity, max_sensitivity
 from fei.metrics.similarity import Similarity
 from fei.metrics.summary import Mean, Summary, bootstrap_interval
@@ -47,10 +47,12 @@ __all__ = [
     "insertion",
     "internal",
     "iou_at",
+    "map_similarity",
     "max_sensitivity",
     "measure_cost",
     "pointing_game",
     "rank_correlation",
     "rank_total_variation",
     "road",
+    "wilson_interval",
 ]

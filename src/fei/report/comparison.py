@@ -83,5 +83,5 @@ def _colours(names: Sequence[str]) -> dict[str, Any]:
     """Distinct colours; what has no constraint or is chance is black or grey, to be told apart at once."""
     fixed = {"fei-none": "black", "random": "0.6"}
     others = [name for name in names if name not in fixed]
-    palette = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.95, max(1, len(others))))
+    palette = matplotlib.colormaps["viridis"](np.linspace(0.05, 0.95, len(others)))
     return {name: fixed[name] for name in names if name in fixed} | dict(zip(others, palette, strict=True))

@@ -1,0 +1,97 @@
+"""``fei compare``: the numbers are those of the library, the files are there, wrong words are told."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import fei
+from fei.cli import main
+from fei.data import read_image
+
+NETWORK = """
+import torch
+from torch import nn
+
+
+def net():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        body = [nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 6, 3, padding=1), nn.ReLU()]
+        model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
+    model.input_size, model.labels = 16, ["dark", "bright", "striped"]
+    return model
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(NETWORK)
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)).save(tmp_path / f"{name}.png")
+    return tmp_path
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return ended.value.code
+
+
+def compare(*words):
+    return run("compare", *words, "--model", "net.py:net", "--steps", "2", "--out", "out")
+
+
+def test_numbers_files_and_table(place, capsys):
+    assert compare("a.png", "--methods", "fei-vm,saliency", "--protocol", "fei-fine", "--target", "bright") == 0
+    printed = capsys.readouterr().out
+    document = json.loads((place / "out" / "a.comparison.json").read_text())
+    assert document["target"] == {"index": 1, "label": "bright"}
+    assert document["protocol"]["id"] == "fei-fine/1"
+    model = fei.models.load("net.py:net")
+    x = model.preprocess(read_image(place / "a.png"))[None]
+    maps = fei.methods.create("saliency")(model, x, 1)
+    expected = fei.metrics.evaluate(model, x, maps, 1, protocol="fei-fine")
+    row = document["methods"][1]
+    assert row["method"] == "saliency"
+    assert row["insertion"] == pytest.approx(expected.insertion.auc.item(), abs=1e-5)
+    assert row["deletion"] == pytest.approx(expected.deletion.auc.item(), abs=1e-5)
+    last = model.feature_layers[-1]
+    assert row["cosine"] == pytest.approx(expected.internal[last].cosine.item(), abs=1e-5)
+    assert f"{row['insertion']:.3f}" in printed
+    with Image.open(place / "out" / "a.comparison.png") as figure:
+        assert figure.width > 500
+    assert torch.tensor(row["curves"]["insertion"]).shape == (21,)
+
+
+def test_several_images_get_means_and_json_is_pure(place, capsys):
+    assert compare("a.png", "b.png", "--methods", "random") == 0
+    assert "Means over 2 images" in capsys.readouterr().out
+    assert compare("a.png", "--methods", "random", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [row["method"] for row in document["results"][0]["methods"]] == ["random"]
+
+
+def test_wildcards_and_all(place, capsys):
+    assert compare("a.png", "--methods", "all", "--json") == 0
+    names = [row["method"] for row in json.loads(capsys.readouterr().out)["results"][0]["methods"]]
+    assert names == fei.methods.available()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["a.png", "--methods", "salience"], "unknown method 'salience'; did you mean saliency?"),
+        (["a.png", "--methods", "zzz*"], "No method matches 'zzz*'"),
+        (["a.png", "--protocol", "rice"], "unknown protocol 'rice'"),
+        (["a.png", "--layers", "9"], "the network ran no module named '9'"),
+        (["c.png"], "There is no image file 'c.png'"),
+    ],
+)
+def test_wrong_words(place, capsys, words, text):
+    assert compare(*words) == 2
+    assert text in capsys.readouterr().err
