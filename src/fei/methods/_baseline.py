@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fei.core.checks import check_batch_size, check_inputs, check_mode, first_output
-from fei.core.randomness import image_digest
+from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, first_output
+from fei.core.randomness import generator_for, image_digest
 from fei.core.scoring import Score, Target, check_score, check_target, evaluate, logits_of
 from fei.progress import Progress, reporter
 from fei.references import References, ReferenceSpec
@@ -46,15 +46,23 @@ class Task:
         """The explained score of each row of an output in which every image stands `copies` times in a row."""
         return evaluate(output, self.target, self.chosen.repeat_interleave(copies), self.score)
 
+    def generator(self, purpose: str) -> torch.Generator:
+        """A generator for one purpose on the one image of this task."""
+        (digest,) = self.digests
+        return generator_for(self.seed, digest, purpose)
+
 
 class Baseline(abc.ABC):
     """A method that makes maps from images chunk by chunk.
 
     Attributes:
         score: What it explains: "logit" unless its authors took the probability.
+        one_by_one: Whether it takes one image at a time, because it makes many rows, or draws at random, for each; the
+            batch size then bounds the rows of its own forward passes (`Task.rows`).
     """
 
     score: Score = "logit"
+    one_by_one: bool = False
 
     @abc.abstractmethod
     def maps(self, task: Task) -> Tensor:
@@ -75,7 +83,8 @@ class Baseline(abc.ABC):
         with torch.inference_mode(False), torch.enable_grad():
             x = check_inputs(inputs)
             check_mode(model)
-            rows = check_batch_size(batch_size) or 1
+            rows = check_batch_size(batch_size) or (default_rows(x) if self.one_by_one else 1)
+            size = 1 if self.one_by_one else rows
             seed = 0 if generator is None else generator.initial_seed()
             classes = logits_of(first_output(model, x), 1).shape[1]
             given = check_target(target, len(x), classes)
@@ -85,9 +94,9 @@ class Baseline(abc.ABC):
             references = References(reference, x, digests, model, seed).values
             maps = []
             with reporter(progress, len(x)) as tick:
-                for first in range(0, len(x), rows):
+                for first in range(0, len(x), size):
                     # a short chunk is filled up with its last image: kernels differ by batch size
-                    index = torch.arange(first, first + rows, device=x.device).clamp(max=len(x) - 1)
+                    index = torch.arange(first, first + size, device=x.device).clamp(max=len(x) - 1)
                     images = x[index]
                     chosen = self._chosen(model, images, target) if given is None else given.to(x.device)[index]
                     task = Task(
@@ -101,7 +110,7 @@ class Baseline(abc.ABC):
                         seed,
                         rows,
                     )
-                    real = min(rows, len(x) - first)
+                    real = min(size, len(x) - first)
                     maps.append(self.maps(task).detach()[:real])
                     for _ in range(real):
                         tick()

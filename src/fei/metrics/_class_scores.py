@@ -7,11 +7,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from fei.core.checks import check_batch_size, check_inputs, check_mode
+from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows
 from fei.core.scoring import Score, Target, check_score, check_target, evaluate, logits_of
 from fei.errors import ModelError
-
-_DEFAULT_ROWS = 32
 
 
 class ClassScores:
@@ -33,7 +31,7 @@ class ClassScores:
     def __init__(self, model: nn.Module, inputs: Tensor, target: Target, score: Score, batch_size: int | None) -> None:
         self.inputs = check_inputs(inputs)
         check_mode(model)
-        self.rows = check_batch_size(batch_size) or _DEFAULT_ROWS
+        self.rows = check_batch_size(batch_size) or default_rows(self.inputs)
         self._model, self._target, self._score = model, target, score
         check_score(score)
         if callable(target):

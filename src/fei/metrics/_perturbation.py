@@ -14,11 +14,6 @@ from fei.protocols import Protocol
 from fei.references import References, ReferenceSpec
 
 
-def default_rows(inputs: Tensor) -> int:
-    """Rows of a forward pass where the caller does not say: on a CPU, more than fit its cache make it slower."""
-    return 8 if inputs.device.type == "cpu" else 64
-
-
 def check_maps(maps: Tensor, inputs: Tensor) -> Tensor:
     """Maps (N, H, W) for images (N, C, H, W); a channel dimension of 1 is dropped."""
     if not isinstance(maps, Tensor):

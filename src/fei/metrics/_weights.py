@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.overrides import TorchFunctionMode
 
+from fei._random_state import forked_random_state
 from fei.core.checks import explained_failure
 from fei.core.dataflow import tensors_in
 from fei.core.randomness import generator_for
 from fei.core.sites import resolve_name
 from fei.errors import InputError, ModelError
-from fei.metrics._random_state import forked_random_state
 
 _NORMALIZATIONS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 

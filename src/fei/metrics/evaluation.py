@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fei.core.checks import check_batch_size, check_inputs, check_mode, explained_failure
+from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
 from fei.core.dataflow import trace
 from fei.core.pathway import Visitor, visit_sites
 from fei.core.scoring import Score, Target, check_score, check_target, logits_of
 from fei.core.scoring import evaluate as score_of
 from fei.core.sites import Site, find_sites
 from fei.errors import InputError, ModelError
-from fei.metrics._perturbation import Job, Perturbations, check_maps, default_rows, tie_fraction
+from fei.metrics._perturbation import Job, Perturbations, check_maps, tie_fraction
 from fei.metrics.curve import Curve
 from fei.metrics.similarity import Similarity, similarity
 from fei.models.layers import feature_layers

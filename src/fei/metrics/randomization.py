@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fei.core.checks import check_batch_size, check_inputs, check_mode
+from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows
 from fei.core.scoring import Target, check_target, logits_of
 from fei.errors import InputError, ModelError
 from fei.methods import Method, create
@@ -33,7 +33,6 @@ MODES = ("cascading", "independent")
 SIMILARITIES = ("ssim", "spearman", "spearman_abs", "hog")
 _SMALLEST = 7  # the side of SSIM's window
 _UNITS = 100  # ticks of the progress bar a stage
-_ROWS = 32  # images in one forward pass where the caller does not say
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def cascading_randomization(
     with torch.inference_mode(False), torch.enable_grad():
         twin = _copy(model)
         stages = select_layers(weight_layers(twin, x), layers)
-        chosen = _targets(twin, x, target, rows or _ROWS)
+        chosen = _targets(twin, x, target, rows or default_rows(x))
         explained = target if callable(target) else chosen
         maps: list[Tensor] = []
         with reporter(progress, (len(stages) + 1) * _UNITS) as tick:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fei._random_state import forked_random_state
 from fei.core.checks import only
 from fei.core.randomness import generator_for, image_digest
 from fei.core.scoring import Score, Target
@@ -19,7 +20,6 @@ from fei.errors import ModelError
 from fei.metrics._class_scores import ClassScores
 from fei.metrics._numbers import check_count, check_size, seed_of
 from fei.metrics._perturbation import check_maps
-from fei.metrics._random_state import forked_random_state
 
 HIGHER_IS_BETTER: dict[str, bool | None] = {"infidelity": False, "max_sensitivity": False}
 

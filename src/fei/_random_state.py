@@ -1,4 +1,4 @@
-"""Global random state lent to code that draws from it, and given back."""
+"""Global random state lent to third-party code that draws from it, and given back."""
 
 from __future__ import annotations
 
