@@ -279,7 +279,7 @@ def test_normalised_infidelity_is_the_residual_of_a_regression():
         kept.append((noise, images - noise))
         return noise, images - noise
 
-    found = infidelity(model, x, m, 2, perturbation=noisy, samples=12)
+    found = infidelity(model, x, m, 2, perturbation=noisy, samples=12, batch_size=12)
     for i, (noise, perturbed) in enumerate(kept):
         with torch.no_grad():
             change = model(x[i : i + 1]).softmax(1)[:, 2] - model(perturbed.float()).softmax(1)[:, 2]

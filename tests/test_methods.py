@@ -9,7 +9,11 @@ import fei
 from fei.errors import InputError, ModelError
 
 # the cheapest options of methods whose defaults would take long here
-QUICK = {name: {"steps": 3, "quantiles": [0.3, 0.7]} for name in fei.methods.available("fei-*")}
+QUICK = {name: {"steps": 3, "quantiles": [0.3, 0.7]} for name in fei.methods.available("fei-*")} | {
+    "integrated-gradients": {"steps": 3},
+    "iia": {"outer": 2, "inner_steps": 2},
+    "fgvce": {"permutations": 2},
+}
 IGNORES_TARGET = {"random"}
 
 every_method = pytest.mark.parametrize("name", fei.methods.available())

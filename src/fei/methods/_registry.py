@@ -19,7 +19,10 @@ from fei.errors import InputError
 from fei.methods._baseline import Baseline
 from fei.methods.cam import GradCAM
 from fei.methods.fei import FEIMethod
+from fei.methods.fgvce import FGVCE
 from fei.methods.gradients import IntegratedGradients, Saliency
+from fei.methods.iia import IIA
+from fei.methods.liftcam import LiftCAM
 from fei.methods.random import Random
 from fei.progress import Progress
 from fei.references import ReferenceSpec
@@ -79,6 +82,9 @@ _BASELINES: tuple[tuple[str, str, str, type[Baseline]], ...] = (
     ("saliency", "gradient", "largest absolute gradient over the channels", Saliency),
     ("integrated-gradients", "gradient", "gradients integrated from the reference to the image", IntegratedGradients),
     ("gradcam", "activation", "channels of the last feature map weighted by their mean gradient", GradCAM),
+    ("liftcam", "activation", "channels weighted by their DeepLIFT contribution to the logit", LiftCAM),
+    ("iia", "activation", "head gradients integrated over images and activations", IIA),
+    ("fgvce", "activation", "Shapley values of the points of the last feature map, after FG-VCE", FGVCE),
     ("random", "chance", "a random number for each pixel", Random),
 )
 
