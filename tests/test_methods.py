@@ -9,7 +9,8 @@ import fei
 from fei.errors import InputError, ModelError
 
 # the cheapest options of methods whose defaults would take long here
-QUICK = {name: {"steps": 3, "quantiles": [0.3, 0.7]} for name in fei.methods.available("fei-*")} | {
+OPTIMISATION = [*fei.methods.available("fei-*"), "fgvis"]
+QUICK = {name: {"steps": 3, "quantiles": [0.3, 0.7]} for name in OPTIMISATION} | {
     "integrated-gradients": {"steps": 3},
     "iia": {"outer": 2, "inner_steps": 2},
     "fgvce": {"permutations": 2},
@@ -119,10 +120,10 @@ def test_refuses_a_model_in_training_mode_and_a_wrong_channel_count(name):
         quick(name)(small_cnn(), pictures()[:, :2])
 
 
-@pytest.mark.parametrize("name", fei.methods.available("fei-*"))
+@pytest.mark.parametrize("name", OPTIMISATION)
 def test_optimisation_methods_explain(name):
     result = quick(name).explain(small_cnn(), pictures(), 1)
-    assert result.alphas.shape == (2, 2, 1, 12, 16)
+    assert result.alphas.shape == (2, 2, 3 if name == "fgvis" else 1, 12, 16)
     assert result.perturbed().shape == (2, 2, 3, 12, 16)
     assert torch.equal(result.maps, quick(name)(small_cnn(), pictures(), 1))
 

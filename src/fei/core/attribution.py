@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fei.core.checks import check_batch_size, check_inputs, check_mode, explained_failure, only
-from fei.core.clipgrad import get_rule
+from fei.core.clipgrad import Rule, get_rule
 from fei.core.dataflow import trace
 from fei.core.explanation import Explanation, Trace
 from fei.core.optimization import Group, Optimization, Result, is_channels_last
@@ -74,6 +74,7 @@ class FEI:
     """
 
     multiplies_by_inputs = False
+    mask_per_channel = False
 
     def __init__(
         self,
@@ -117,6 +118,11 @@ class FEI:
             early_stop=early_stop,
             seed=seed,
         )
+
+    @property
+    def rule(self) -> Rule:
+        """What is clipped."""
+        return get_rule(self.settings.variant)
 
     @property
     def forward_func(self) -> nn.Module:
@@ -189,9 +195,10 @@ class FEI:
         references = References(only(baselines, "baselines"), x, digests, self.model, seed)
         masks = 1 if settings.one_mask else len(settings.quantiles)
         rows = masks if size is None else size if size < masks else size // masks * masks
-        pathway = Pathway(self.model, sites, get_rule(settings.variant))
+        pathway = Pathway(self.model, sites, self.rule)
         results = []
-        groups = list(_groups(x, references, target, chosen, rows, max(1, rows // masks)))
+        channels = x.shape[1] if self.mask_per_channel else 1
+        groups = list(_groups(x, references, target, chosen, rows, max(1, rows // masks), channels))
         with reporter(progress, len(groups) * settings.steps) as tick:
             for group, real in groups:
                 results.append(_trim(Optimization(pathway, group, settings).run(tick), real))
@@ -218,7 +225,7 @@ class FEI:
         logits = logits_of(output, 1)
         if not logits.isfinite().all():
             raise ModelError("the model's output holds NaN or infinite values; check its weights and its input range")
-        rule = get_rule(self.settings.variant)
+        rule = self.rule
         if not rule.constrains:
             return [], logits.shape[1], []
         sites = find_sites(self.model, flow, self.settings.sites, self.settings.residual)
@@ -243,7 +250,7 @@ class FEI:
 
 
 def _groups(
-    x: Tensor, references: References, target: Target, chosen: Tensor | None, rows: int, images: int
+    x: Tensor, references: References, target: Target, chosen: Tensor | None, rows: int, images: int, channels: int
 ) -> Iterator[tuple[Group, int]]:
     """Groups of `images` images, the last one filled up with its own last image, and how many are real."""
     for first in range(0, len(x), images):
@@ -252,7 +259,8 @@ def _groups(
         def reference(step: int, index: Tensor = index) -> Tensor:
             return references.at(step)[index]
 
-        group = Group(x[index], reference, target, None if chosen is None else chosen.to(x.device)[index], rows)
+        of_group = None if chosen is None else chosen.to(x.device)[index]
+        group = Group(x[index], reference, target, of_group, rows, channels)
         yield group, min(images, len(x) - first)
 
 
@@ -277,7 +285,8 @@ def _collect(
         if i in results[0].shares
     }
     trace = Trace(phi, together("area"), together("stopped"), clipped)
-    return Explanation(alphas.mean(1), alphas, together("chosen"), x, reference, trace, config)
+    maps = alphas.mean((1, 2)).unsqueeze(1)
+    return Explanation(maps, alphas, together("chosen"), x, reference, trace, config)
 
 
 def _describe(settings: Settings) -> dict[str, Any]:

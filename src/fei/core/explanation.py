@@ -41,7 +41,7 @@ class Explanation:
 
     Attributes:
         maps: Attribution maps M = mean over quantiles of α, (N, 1, H, W).
-        alphas: One mask a quantile, (N, masks, 1, H, W).
+        alphas: One mask a quantile, (N, masks, 1, H, W), or with the colour channels apart (N, masks, C, H, W).
         target: The explained class of each image, (N,); the model's top class where none was given.
         inputs: The images.
         reference: R of each image, broadcastable to it.

@@ -26,6 +26,7 @@ class Group:
         target: As the caller gave it; a callable scores the network's output itself.
         chosen: Explained class of each image, or ``None`` to take the network's top class.
         rows: How many images one forward pass takes.
+        mask_channels: 1 where the colour channels share a mask, else as many as there are channels.
     """
 
     images: Tensor
@@ -33,6 +34,7 @@ class Group:
     target: Target
     chosen: Tensor | None
     rows: int
+    mask_channels: int = 1
 
 
 @dataclass
@@ -106,7 +108,9 @@ class Optimization:
         dtype = torch.promote_types(x.dtype, torch.float32)
         areas = None if s.one_mask else torch.tensor(s.areas, dtype=dtype, device=x.device)
         level = 0.0 if isinstance(s.init, str) else float(s.init)
-        alpha = torch.full((len(x), self._masks, 1, *x.shape[2:]), level, dtype=dtype, device=x.device)
+        alpha = torch.full(
+            (len(x), self._masks, self._group.mask_channels, *x.shape[2:]), level, dtype=dtype, device=x.device
+        )
         if s.init == "area" and areas is not None:
             alpha += areas.view(1, -1, 1, 1, 1)
         nested = s.nesting == "cumulative"
@@ -152,7 +156,9 @@ class Optimization:
                 chunk_shares: dict[int, Tensor] | None = {} if first and shares is not None else None
                 score = self._phi(self._pathway.run(image.requires_grad_(), chunk_shares), chunk.rows)
                 (towards,) = torch.autograd.grad(sign * score.sum(), image)
-                towards = (towards.to(alpha) * (end.to(alpha) - start.to(alpha))).sum(1, keepdim=True)
+                towards = (towards.to(alpha) * (end.to(alpha) - start.to(alpha))).sum_to_size(
+                    len(towards), *alpha.shape[1:]
+                )
                 real = chunk.rows[: chunk.real]
                 grad[real] += towards[: chunk.real]
                 if first:

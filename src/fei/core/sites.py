@@ -18,7 +18,7 @@ from fei.core.dataflow import ACTIVATIONS, ADDITIONS, CONVOLUTIONS, NORMALIZATIO
 from fei.errors import InputError, ModelError
 
 RESIDUALS = ("branch", "post_add", "both")
-SITE_KINDS = ("activation", "conv", "block")
+SITE_KINDS = ("activation", "conv", "block", "nonlinearity")
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ def find_sites(
         model: The network `flow` was traced from; consulted for module names.
         flow: Its data flow.
         select: "activation" (the rule above), "conv" (every convolution's own output), "block" (the outputs of the
-            outermost modules of a class that occurs more than once), module names (a name's unique ending will do,
-            ``#n`` picks one call), or a predicate that keeps some of the "activation" sites.
+            outermost modules of a class that occurs more than once), "nonlinearity" (every pointwise activation), module
+            names (a name's unique ending will do, ``#n`` picks one call), or a predicate that keeps some of the
+            "activation" sites.
         residual: For a convolution whose value goes into an addition unactivated: "branch" clips that value,
             "post_add" the sum (after its activation, if it has one), "both" clips both.
     """
@@ -61,6 +62,8 @@ def find_sites(
         calls = [end for call in _convolutions(flow) for end in _follow(call, residual)]
     elif select == "conv":
         calls = _convolutions(flow)
+    elif select == "nonlinearity":
+        calls = [call for call in flow.calls if call.function in ACTIVATIONS]
     elif select == "block":
         calls = [call for (name, _), call in flow.outputs.items() if name in _block_names(model)]
     else:

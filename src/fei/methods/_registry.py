@@ -20,6 +20,7 @@ from fei.methods._baseline import Baseline
 from fei.methods.cam import GradCAM
 from fei.methods.fei import FEIMethod
 from fei.methods.fgvce import FGVCE
+from fei.methods.fgvis import FGVisMethod
 from fei.methods.gradients import IntegratedGradients, Saliency
 from fei.methods.iia import IIA
 from fei.methods.liftcam import LiftCAM
@@ -99,6 +100,13 @@ _ENTRIES = {
         *(
             Entry(f"fei-{variant}", "optimisation", f"FEI, {summary}", partial(FEIMethod, variant), _options(FEI))
             for variant, summary in _VARIANTS.items()
+        ),
+        Entry(
+            "fgvis",
+            "optimisation",
+            "masks per channel, gradients kept in the original range",
+            FGVisMethod,
+            _options(FEI),
         ),
         *(Entry(name, family, summary, method, _options(method)) for name, family, summary, method in _BASELINES),
     )

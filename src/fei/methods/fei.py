@@ -23,8 +23,11 @@ class FEIMethod:
     """
 
     def __init__(self, variant: str = "vm", **options: Any) -> None:
-        FEI(nn.Identity(), variant, **options)  # refuse bad options now, not at the first call
         self.variant, self.options = variant, options
+        self._explainer(nn.Identity())  # refuses bad options now, not at the first call
+
+    def _explainer(self, model: nn.Module) -> FEI:
+        return FEI(model, self.variant, **self.options)
 
     def __call__(
         self,
@@ -60,7 +63,7 @@ class FEIMethod:
         progress: bool | Progress = False,
     ) -> Explanation:
         """Masks, maps and traces; see `fei.FEI.explain`."""
-        return FEI(model, self.variant, **self.options).explain(
+        return self._explainer(model).explain(
             inputs,
             target,
             reference,
