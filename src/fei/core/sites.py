@@ -51,7 +51,7 @@ def find_sites(
         model: The network `flow` was traced from; consulted for module names.
         flow: Its data flow.
         select: "activation" (the rule above), "conv" (every convolution's own output), "block" (the outputs of the
-            outermost modules of a class that occurs more than once), "nonlinearity" (every pointwise activation), module
+            outermost modules of a class that occurs more than once), "nonlinearity" (all pointwise activations), module
             names (a name's unique ending will do, ``#n`` picks one call), or a predicate that keeps some of the
             "activation" sites.
         residual: For a convolution whose value goes into an addition unactivated: "branch" clips that value,
