@@ -1,16 +1,26 @@
-"""Methods that read the input gradient: Saliency and Integrated Gradients, computed by captum."""
+"""Methods that read the input gradient: of the image, of noisy copies, along paths, or with guided ReLUs."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
 
+import torch
 from captum.attr import IntegratedGradients as CaptumIntegratedGradients
 from captum.attr import Saliency as CaptumSaliency
-from torch import Tensor
+from torch import Tensor, nn
 
+from fei.core.dataflow import Call, trace
+from fei.core.pathway import visit_sites
 from fei.core.scoring import Score, check_score, evaluate
-from fei.errors import InputError
+from fei.core.sites import Site, unreachable
+from fei.errors import InputError, ModelError
 from fei.methods._baseline import Baseline, Task
+from fei.references import Reference, References
+
+_RELUS = frozenset({"relu", "relu_", "relu6"})
+_CLAMPS = frozenset({"hardtanh", "hardtanh_"})  # what nn.ReLU6 calls
 
 
 def _scored(task: Task) -> Callable[[Tensor], Tensor]:
@@ -21,6 +31,18 @@ def _scored(task: Task) -> Callable[[Tensor], Tensor]:
         return evaluate(task.model(rows), task.target, chosen, task.score)
 
     return forward
+
+
+def _row_gradients(task: Task, rows: Tensor) -> Tensor:
+    """∂s/∂x of each row, all rows being versions of the task's one image."""
+    rows = rows.detach().requires_grad_()
+    (gradients,) = torch.autograd.grad(task.phi(task.model(rows), copies=len(rows)).sum(), rows)
+    return gradients
+
+
+def _check_count(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"`{name}` must be a whole number of at least 1; got {value!r}")
 
 
 class Saliency(Baseline):
@@ -42,6 +64,42 @@ class Saliency(Baseline):
         return gradient.amax(1)
 
 
+class SmoothGrad(Baseline):
+    """SmoothGrad: max_c |mean_j ∂s(x + ε_j)/∂x_c|, ε_j ~ N(0, σ²) with σ = noise·(max x − min x).
+
+    Smilkov et al. 2017, "SmoothGrad: removing noise by adding noise". `samples` forward and backward passes. The mean
+    is taken over signed gradients and the absolute value afterwards, as in the original; so with no noise this is
+    `Saliency`. Each image has a generator of its own; captum's NoiseTunnel draws from the global one.
+
+    Args:
+        samples: Noisy copies of the image.
+        noise: σ as a share of the image's own range; the original recommends .1 to .2.
+        score: s, "logit" as in the original, or "softmax".
+    """
+
+    one_by_one = True
+
+    def __init__(self, *, samples: int = 50, noise: float = 0.15, score: Score = "logit") -> None:
+        _check_count("samples", samples)
+        if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 <= noise < math.inf:
+            raise InputError(f"`noise` must be a share of the image's range, 0 or more; got {noise!r}")
+        check_score(score)
+        self.samples, self.noise, self.score = samples, noise, score
+
+    def maps(self, task: Task) -> Tensor:
+        """The map of one image."""
+        image = task.images[0]
+        sigma = self.noise * (image.amax() - image.amin())
+        generator = task.generator("smoothgrad")
+        total = torch.zeros_like(image, dtype=torch.promote_types(image.dtype, torch.float32))
+        for first in range(0, self.samples, task.rows):
+            count = min(task.rows, self.samples - first)
+            # drawn copy by copy: the draws then do not depend on how many copies share a pass
+            noise = torch.stack([torch.randn(image.shape, generator=generator) for _ in range(count)])
+            total += _row_gradients(task, image + sigma * noise.to(image)).to(total).sum(0)
+        return (total / self.samples).abs().amax(0, keepdim=True)
+
+
 class IntegratedGradients(Baseline):
     """Integrated gradients: Σ_c (x − R)_c · ∫₀¹ ∂s(R + t(x − R))/∂x_c dt, by the Gauss-Legendre rule.
 
@@ -54,8 +112,7 @@ class IntegratedGradients(Baseline):
     """
 
     def __init__(self, *, steps: int = 50, score: Score = "logit") -> None:
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-            raise InputError(f"`steps` must be a whole number of at least 1; got {steps!r}")
+        _check_count("steps", steps)
         check_score(score)
         self.steps, self.score = steps, score
 
@@ -68,3 +125,88 @@ class IntegratedGradients(Baseline):
             internal_batch_size=max(len(task.images), task.rows),
         )
         return attribution.sum(1)
+
+
+class GradientShap(Baseline):
+    """GradientSHAP: Σ_c mean_j (x − R_j)_c · ∂s(R_j + t_j(x − R_j))/∂x_c, t_j ~ U(0, 1), R_j a random colour each.
+
+    Lundberg & Lee 2017, "A unified approach to interpreting model predictions"; Erion et al. 2021 as expected
+    gradients. `samples` forward and backward passes. The method needs a distribution of baselines and not one
+    reference, so every sample draws a colour as the default reference R is drawn (R_1 is that R), and the reference
+    of the call is not used. The map sums to s(x) − mean_j s(R_j) up to the error of sampling t.
+
+    Args:
+        samples: Pairs (R_j, t_j); fewer than 20 colours are a poor distribution.
+        score: s, "logit" or "softmax".
+    """
+
+    one_by_one = True
+
+    def __init__(self, *, samples: int = 50, score: Score = "logit") -> None:
+        _check_count("samples", samples)
+        check_score(score)
+        self.samples, self.score = samples, score
+
+    def maps(self, task: Task) -> Tensor:
+        """The map of one image."""
+        image = task.images[0]
+        drawn = References(Reference("color", resample=True), task.images, task.digests, task.model, task.seed)
+        colours = torch.cat([drawn.at(j) for j in range(self.samples)])
+        places = torch.rand((self.samples, 1, 1, 1), generator=task.generator("gradient-shap")).to(image)
+        total = torch.zeros_like(image, dtype=torch.promote_types(image.dtype, torch.float32))
+        for colour, place in zip(colours.split(task.rows), places.split(task.rows), strict=True):
+            difference = image - colour
+            total += (difference * _row_gradients(task, colour + place * difference)).to(total).sum(0)
+        return (total / self.samples).sum(0, keepdim=True)
+
+
+class GuidedBackprop(Baseline):
+    """Guided backpropagation: max_c |∂s/∂x_c| where every ReLU also blocks negative gradients, γ → max(γ, 0)·[h > 0].
+
+    Springenberg et al. 2015, "Striving for simplicity: the all convolutional net". Two forward passes and a backward
+    pass. ReLU and ReLU6 are found in the data flow, so in-place, reused and functional ones count (captum's method
+    sees nn.ReLU modules only). Other activations, among them a clamp at zero written by hand, keep their gradient.
+    The map is known to depend little on the class and the upper layers (Adebayo et al. 2018).
+
+    Args:
+        score: s, "logit" as in the original, or "softmax".
+    """
+
+    def __init__(self, *, score: Score = "logit") -> None:
+        check_score(score)
+        self.score = score
+
+    def maps(self, task: Task) -> Tensor:
+        """Maps of a chunk."""
+        images = task.images.detach().requires_grad_()
+        output = visit_sites(task.model, _relu_sites(task.model, task.images), images, _block_negative_gradients)
+        (gradients,) = torch.autograd.grad(task.phi(output).sum(), images)
+        return gradients.abs().amax(1)
+
+
+def _relu_sites(model: nn.Module, images: Tensor) -> list[Site]:
+    """Every value that comes out of a ReLU and has a gradient, in execution order."""
+    flow, _ = trace(model, images[:1])
+    relus = [call for call in flow.calls if _is_relu(model, call) and call.differentiable]
+    hidden = unreachable(flow)
+    if not relus:
+        raise ModelError(
+            "guided backpropagation found no ReLU in the network"
+            + (f" ({'; '.join(hidden)})" if hidden else "")
+            + ", so its map would be the plain gradient; use the method saliency"
+        )
+    if hidden:
+        warnings.warn(f"not covered by guided backpropagation: {'; '.join(hidden)}", stacklevel=4)
+    return [Site(call.owner[0], rank, call.key, activation=True) for rank, call in enumerate(relus)]
+
+
+def _is_relu(model: nn.Module, call: Call) -> bool:
+    if call.function in _CLAMPS:
+        module = model.get_submodule(call.owner[0])
+        return isinstance(module, nn.Hardtanh) and module.min_val == 0
+    return call.function in _RELUS
+
+
+def _block_negative_gradients(_: int, value: Tensor) -> None:
+    if value.requires_grad:
+        value.register_hook(lambda gradient: gradient.clamp(min=0))

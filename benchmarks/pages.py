@@ -1,0 +1,97 @@
+"""Write the tables of docs/ from the stored results, each between a ``begin NAME`` and an ``end NAME`` comment.
+
+    python benchmarks/pages.py [--check]
+
+`--check` changes nothing and fails where a page differs from the results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import defaults
+import diagnostics
+import orderings
+from _common import ROOT, Results
+
+DOCS = ROOT.parent / "docs"
+
+
+def _step() -> str:
+    rows = Results("step").rows
+    networks = list(dict.fromkeys(row["network"] for row in rows))
+    variants = list(dict.fromkeys(row["variant"] for row in rows))
+    latest = {(row["network"], row["variant"]): row for row in rows}
+    lines = ["| network | " + " | ".join(v.upper() for v in variants) + " |", "|---|" + "---|" * len(variants)]
+    for network in networks:
+        cells = [latest.get((network, variant)) for variant in variants]
+        texts = [f"{c['ratio']:.2f} ({c['low']:.2f}–{c['high']:.2f})" if c else "–" for c in cells]
+        lines.append(f"| {network} | " + " | ".join(texts) + " |")
+    return "\n".join(lines)
+
+
+def _protocols() -> str:
+    rows = Results("protocols").rows
+    latest = {(row["protocol"], row["method"]): row for row in rows}
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    lines = ["| protocol | " + " | ".join(methods) + " |", "|---|" + "---|" * len(methods)]
+    for protocol in dict.fromkeys(row["protocol"] for row in rows):
+        cells = [latest[protocol, method] for method in methods]
+        lines.append(
+            f"| `{protocol}` | " + " | ".join(f"{c['insertion']:.3f} / {c['deletion']:.3f}" for c in cells) + " |"
+        )
+    return "\n".join(lines)
+
+
+def _metrics() -> str:
+    latest = {row["what"]: row for row in Results("metrics").rows}
+    lines = ["| what | seconds an image |", "|---|---|"]
+    return "\n".join(lines + [f"| {what} | {row['seconds']:.2f} |" for what, row in latest.items()])
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "orderings": lambda: orderings.table(Results("orderings")),
+    "step": _step,
+    "protocols": _protocols,
+    "metrics": _metrics,
+}
+BLOCKS |= {f"defaults-{part}": lambda part=part: defaults.table(Results("defaults"), part) for part in defaults.PARTS}
+BLOCKS |= {
+    f"diagnostics-{network}": lambda network=network: diagnostics.table(Results("diagnostics"), network)
+    for network in diagnostics.NETWORKS
+}
+
+
+def filled(text: str) -> str:
+    """A page with its blocks written anew."""
+
+    def block(match: re.Match[str]) -> str:
+        name = match.group(1)
+        return f"<!-- begin {name} -->\n{BLOCKS[name]()}\n<!-- end {name} -->"
+
+    return re.sub(r"<!-- begin (\S+) -->\n.*?<!-- end \1 -->", block, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Write the pages, or check them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale: list[Path] = []
+    for page in sorted(DOCS.glob("*.md")):
+        text = page.read_text()
+        new = filled(text)
+        if new != text:
+            stale.append(page)
+            if not check:
+                page.write_text(new)
+                print("wrote", page.name)
+    if check and stale:
+        raise SystemExit(f"not what the results say: {', '.join(page.name for page in stale)}; run benchmarks/pages.py")
+
+
+if __name__ == "__main__":
+    main()
