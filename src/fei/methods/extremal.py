@@ -23,6 +23,7 @@ _LEARNING_RATE, _MOMENTUM, _DAMPENING = 0.01, 0.9, 0.9
 _AREA_WEIGHT, _AREA_GROWTH = 300.0, 1.0035
 _BLUR_LEVELS, _MAX_BLUR = 8, 20.0
 _TEMPERATURE = 1 / 20
+_KERNEL_REACH = 1.35  # times σ: there the kernel is at a tenth of its height
 _MAP_SMOOTHING = 0.09
 
 
@@ -102,16 +103,21 @@ class ExtremalPerturbation(Baseline):
 
     def _optimised(self, task: Task) -> Tensor:
         """The masks (n, areas, H, W)."""
-        count, size = len(self.areas), task.images.shape[2:]
+        count, (height, width) = len(self.areas), task.images.shape[2:]
         images = task.images.to(torch.promote_types(task.images.dtype, torch.float32))
         blurred = blur_levels(images)
-        smooth = SmoothMasks(size, self.cell, self.sigma, like=images)
-        area_error = _AreaError(task, self.areas)
+        smooth = SmoothMasks((height, width), self.cell, self.sigma, like=images)
+
+        def inside(masks: Tensor) -> Tensor:
+            top, left = smooth.margin
+            return masks[:, top : top + height, left : left + width].reshape(-1, count, height, width)
+
         grids = images.new_ones((len(images) * count, 1, *smooth.grid)).requires_grad_()
+        area_error = _AreaError(task, self.areas, whole=smooth(grids.detach()[:1]).numel())
         descent = torch.optim.SGD([grids], lr=_LEARNING_RATE, momentum=_MOMENTUM, dampening=_DAMPENING)
         for step in range(self.steps):
-            masks = smooth(grids).view(len(images), count, *size)
-            perturbed = perturb(blurred, masks).flatten(0, 1).to(task.images.dtype)
+            masks = smooth(grids)
+            perturbed = perturb(blurred, inside(masks)).flatten(0, 1).to(task.images.dtype)
             perturbed = perturbed.flip(3) if step % 2 == 0 else perturbed
             score = task.phi(task.model(perturbed), copies=count)
             loss = _AREA_WEIGHT * _AREA_GROWTH**step * area_error(masks).sum() - score.sum()
@@ -120,7 +126,7 @@ class ExtremalPerturbation(Baseline):
             with torch.no_grad():
                 grids.clamp_(0, 1)
             self._tick()
-        return smooth(grids.detach()).view(len(images), count, *size)
+        return inside(smooth(grids.detach()))
 
 
 class SmoothMasks:
@@ -132,50 +138,52 @@ class SmoothMasks:
 
     Attributes:
         grid: Rows and columns of the coarse grid, which is centred on the image.
+        margin: Rows and columns of a mask before the image.
     """
 
     def __init__(self, size: Sequence[int], cell: int, sigma: float, like: Tensor) -> None:
-        self._size, self._cell = size, cell
-        self.grid = tuple(-(-side // cell) for side in size)
-        self._reach = math.ceil(1.5 * sigma / cell)
+        self._cell = cell
+        self._reach = int((_KERNEL_REACH * sigma + (cell - 1) / 2) // cell)
+        self.grid = [-(-side // cell) for side in size]
+        self._blocks = [cells + 2 * self._reach for cells in self.grid]
+        self.margin = [(blocks * cell - side) // 2 for blocks, side in zip(self._blocks, size, strict=True)]
         pixels = torch.arange(cell, dtype=like.dtype, device=like.device) - (cell - 1) / 2
         centres = torch.arange(-self._reach, self._reach + 1, dtype=like.dtype, device=like.device) * cell
         apart = pixels[:, None] - centres
-        distance = (apart[:, None, :, None] ** 2 + apart[None, :, None, :] ** 2).sqrt()
-        beyond = (3 * distance / sigma - 1).clamp(min=0)
-        kernel = torch.exp(-(beyond**2) / 4).reshape(cell**2, -1)
-        # cells that reach none of a cell's pixels to 5 % are left out: they only cost memory
-        self._near = (kernel.amax(0) > 0.05).nonzero()[:, 0]
+        distance = (apart[:, None, :, None] ** 2 + apart[None, :, None, :] ** 2).sqrt() / sigma
+        kernel = torch.exp(-((3 * distance - 1).clamp(min=0) ** 2) / 4).reshape(cell**2, -1)
+        # cells that are out of reach for all pixels of a block would only take memory
+        self._near = (distance.reshape(cell**2, -1).amin(0) <= _KERNEL_REACH).nonzero()[:, 0]
         self._kernel = kernel[:, self._near]
 
     def __call__(self, grids: Tensor) -> Tensor:
-        """Masks (b, H, W) of grids (b, 1, rows, columns) of values in [0, 1]."""
-        around = F.unfold(grids, 2 * self._reach + 1, padding=self._reach)[:, self._near]
+        """Masks of grids (b, 1, rows, columns) of values in [0, 1]: (b, H', W'), which is the image and its margin."""
+        around = F.unfold(grids, 2 * self._reach + 1, padding=2 * self._reach)[:, self._near]
         values = self._kernel[None, :, :, None] * around[:, None]
         joined = (values * (values / _TEMPERATURE).softmax(2)).sum(2)
-        masks = F.pixel_shuffle(joined.view(len(grids), -1, *self.grid), self._cell)[:, 0]
-        top, left = ((cells * self._cell - side) // 2 for cells, side in zip(self.grid, self._size, strict=True))
-        return masks[:, top : top + self._size[0], left : left + self._size[1]]
+        return F.pixel_shuffle(joined.view(len(grids), -1, *self._blocks), self._cell)[:, 0]
 
 
 class _AreaError:
-    """mean((sort(m) − r_a)²) of each mask.
+    """mean((sort(m) − r_a)²) of each mask over the image's pixels.
 
-    Equal values are put in an order of the image's own: in raster order the bottom of a flat mask would count as shown.
+    The margin that a kernel reaches into is counted as well: otherwise a cell at the edge would cost less area than
+    others do, and the masks of small areas would gather in the corners. Equal values are put in an order of the image's
+    own: in raster order the bottom of a flat mask would count as shown.
     """
 
-    def __init__(self, task: Task, areas: Sequence[float]) -> None:
-        pixels = task.images[0, 0].numel()
-        orders = [torch.randperm(pixels, generator=generator_for(task.seed, d, "extremal-ties")) for d in task.digests]
-        self._order = torch.stack(orders)[:, None].expand(-1, len(areas), -1).to(task.images.device)
-        shown = torch.tensor([max(1, round(area * pixels)) for area in areas])
-        ranks = torch.arange(pixels, 0, -1)  # 1 for the largest value, which comes last
-        self._wanted = (ranks <= shown[:, None]).to(task.images.device)
+    def __init__(self, task: Task, areas: Sequence[float], whole: int) -> None:
+        self._pixels = task.images[0, 0].numel()
+        orders = [torch.randperm(whole, generator=generator_for(task.seed, d, "extremal-ties")) for d in task.digests]
+        self._order = torch.stack(orders).repeat_interleave(len(areas), 0).to(task.images.device)
+        shown = torch.tensor([max(1, round(area * self._pixels)) for area in areas])
+        ranks = torch.arange(whole, 0, -1)  # 1 for the largest value, which comes last
+        self._wanted = (ranks <= shown[:, None]).repeat(len(orders), 1).to(task.images.device)
 
     def __call__(self, masks: Tensor) -> Tensor:
-        """Errors (n, areas) of masks (n, areas, H, W)."""
-        values = masks.flatten(2).gather(2, self._order).sort(dim=2, stable=True).values
-        return (values - self._wanted.to(values)).square().mean(2)
+        """Errors (b,) of masks with their margin (b, H', W')."""
+        values = masks.flatten(1).gather(1, self._order).sort(dim=1, stable=True).values
+        return (values - self._wanted.to(values)).square().sum(1) / self._pixels
 
 
 def blur_levels(images: Tensor) -> Tensor:
