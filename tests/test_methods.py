@@ -14,6 +14,10 @@ QUICK = {name: {"steps": 3, "quantiles": [0.3, 0.7]} for name in OPTIMISATION} |
     "integrated-gradients": {"steps": 3},
     "iia": {"outer": 2, "inner_steps": 2},
     "fgvce": {"permutations": 2},
+    "smoothgrad": {"samples": 5},
+    "gradient-shap": {"samples": 5},
+    "occlusion": {"window": 4},
+    "kernel-shap": {"segments": 6, "samples": 40},
 }
 IGNORES_TARGET = {"random"}
 

@@ -17,13 +17,16 @@ from fei.core.attribution import FEI
 from fei.core.scoring import Target
 from fei.errors import InputError
 from fei.methods._baseline import Baseline
+from fei.methods.adapters import as_method
 from fei.methods.cam import GradCAM
 from fei.methods.fei import FEIMethod
 from fei.methods.fgvce import FGVCE
 from fei.methods.fgvis import FGVisMethod
-from fei.methods.gradients import IntegratedGradients, Saliency
+from fei.methods.gradients import GradientShap, GuidedBackprop, IntegratedGradients, Saliency, SmoothGrad
 from fei.methods.iia import IIA
+from fei.methods.kernel_shap import KernelShap
 from fei.methods.liftcam import LiftCAM
+from fei.methods.occlusion import Occlusion
 from fei.methods.random import Random
 from fei.progress import Progress
 from fei.references import ReferenceSpec
@@ -81,11 +84,16 @@ _VARIANTS = {
 
 _BASELINES: tuple[tuple[str, str, str, type[Baseline]], ...] = (
     ("saliency", "gradient", "largest absolute gradient over the channels", Saliency),
+    ("smoothgrad", "gradient", "mean gradient over noisy copies of the image", SmoothGrad),
     ("integrated-gradients", "gradient", "gradients integrated from the reference to the image", IntegratedGradients),
+    ("guided-backprop", "gradient", "gradient with every ReLU blocking negative gradients too", GuidedBackprop),
+    ("gradient-shap", "gradient", "gradients between random colours and the image, times the difference", GradientShap),
     ("gradcam", "activation", "channels of the last feature map weighted by their mean gradient", GradCAM),
     ("liftcam", "activation", "channels weighted by their DeepLIFT contribution to the logit", LiftCAM),
     ("iia", "activation", "head gradients integrated over images and activations", IIA),
     ("fgvce", "activation", "Shapley values of the points of the last feature map, after FG-VCE", FGVCE),
+    ("occlusion", "perturbation", "what the score loses when a window is painted over", Occlusion),
+    ("kernel-shap", "perturbation", "Shapley values of segments by weighted linear regression", KernelShap),
     ("random", "chance", "a random number for each pixel", Random),
 )
 
@@ -119,7 +127,9 @@ def available(pattern: str = "*") -> list[str]:
 
 
 def describe(name: str) -> Entry:
-    """The registry's entry of a method."""
+    """The registry's entry of a method, or of what a "package.module:object" string names."""
+    if ":" in name:  # its options are checked when it is made
+        return Entry(name, "adapter", "attribution code from elsewhere", partial(as_method, name), ())
     entry = _ENTRIES.get(name.lower())
     if entry is None:
         close = difflib.get_close_matches(name.lower(), _ENTRIES, n=3)
@@ -131,7 +141,7 @@ def describe(name: str) -> Entry:
 def create(name: str, **options: Any) -> Method:
     """A method by name, with its options."""
     entry = describe(name)
-    unknown = [option for option in options if option not in entry.options]
+    unknown = [option for option in options if option not in entry.options and entry.family != "adapter"]
     if unknown:
         raise InputError(f"method {entry.name!r} has no option {unknown[0]!r}; it takes {', '.join(entry.options)}")
     return entry.factory(**options)

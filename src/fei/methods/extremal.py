@@ -38,8 +38,8 @@ class ExtremalPerturbation(Baseline):
     [0,1]. The image is mirrored in every other step. The summed masks are smoothed with σ = 0.09·max(H, W).
 
     Written from the paper. The authors' TorchRay is licensed for non-commercial use only and no part of it is here.
-    The score and λ are on one scale, so the result depends on that of the logits. The lengths were tuned for images of
-    224×224 and are not rescaled.
+    The score and λ are on one scale, so the result depends on that of the logits. The lengths are in pixels and were
+    tuned for images of 224×224: give smaller ones for smaller images, where a single kernel would cover everything.
 
     Args:
         areas: a, shares of the image.
@@ -159,9 +159,41 @@ class SmoothMasks:
     def __call__(self, grids: Tensor) -> Tensor:
         """Masks of grids (b, 1, rows, columns) of values in [0, 1]: (b, H', W'), which is the image and its margin."""
         around = F.unfold(grids, 2 * self._reach + 1, padding=2 * self._reach)[:, self._near]
-        values = self._kernel[None, :, :, None] * around[:, None]
-        joined = (values * (values / _TEMPERATURE).softmax(2)).sum(2)
+        joined: Tensor = SmoothMaximum.apply(around, self._kernel)  # type: ignore[no-untyped-call]
         return F.pixel_shuffle(joined.view(len(grids), -1, *self._blocks), self._cell)[:, 0]
+
+
+class SmoothMaximum(torch.autograd.Function):
+    """smax over the cells i of f_i = kernel (pixels, cells) × around (b, cells, blocks): (b, pixels, blocks).
+
+    ∂smax/∂f_i = exp(f_i/T)·(1 + (f_i − smax)/T) / Σ exp(f/T), worked out again cell by cell: what autograd would keep
+    of a 224×224 image is hundreds of megabytes, and takes longer than a small network.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, around: Tensor, kernel: Tensor) -> Tensor:
+        """The smooth maximum."""
+        total = around.new_zeros(len(around), len(kernel), around.shape[2])
+        weighted = torch.zeros_like(total)
+        for cell in range(around.shape[1]):
+            value = kernel[:, cell, None] * around[:, None, cell]
+            share = torch.exp(value / _TEMPERATURE)  # values are at most 1, so nothing overflows
+            total += share
+            weighted.addcmul_(value, share)
+        joined = weighted / total
+        ctx.save_for_backward(around, kernel, total, joined)
+        return joined
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """The gradient with respect to `around`."""
+        around, kernel, total, joined = ctx.saved_tensors
+        scaled, offset = gradients[0] / total, 1 - joined / _TEMPERATURE
+        result = torch.empty_like(around)
+        for cell in range(around.shape[1]):
+            value = kernel[:, cell, None] * around[:, None, cell] / _TEMPERATURE
+            result[:, cell] = kernel[:, cell] @ ((value + offset) * value.exp() * scaled)
+        return result, None
 
 
 class _AreaError:

@@ -187,7 +187,7 @@ class GuidedBackprop(Baseline):
 def _relu_sites(model: nn.Module, images: Tensor) -> list[Site]:
     """Every value that comes out of a ReLU and has a gradient, in execution order."""
     flow, _ = trace(model, images[:1])
-    relus = [call for call in flow.calls if _is_relu(model, call) and call.differentiable]
+    relus = [call for call in flow.calls if is_relu(model, call) and call.differentiable]
     hidden = unreachable(flow)
     if not relus:
         raise ModelError(
@@ -200,7 +200,8 @@ def _relu_sites(model: nn.Module, images: Tensor) -> list[Site]:
     return [Site(call.owner[0], rank, call.key, activation=True) for rank, call in enumerate(relus)]
 
 
-def _is_relu(model: nn.Module, call: Call) -> bool:
+def is_relu(model: nn.Module, call: Call) -> bool:
+    """Whether a call of a network computes a ReLU or ReLU6, as a module or as a function."""
     if call.function in _CLAMPS:
         module = model.get_submodule(call.owner[0])
         return isinstance(module, nn.Hardtanh) and module.min_val == 0
