@@ -18,6 +18,8 @@ QUICK = {name: {"steps": 3, "quantiles": [0.3, 0.7]} for name in OPTIMISATION} |
     "gradient-shap": {"samples": 5},
     "occlusion": {"window": 4},
     "kernel-shap": {"segments": 6, "samples": 40},
+    "rise": {"samples": 40},
+    "extremal-perturbation": {"steps": 3, "areas": [0.1, 0.3], "cell": 2, "sigma": 4.0},
 }
 IGNORES_TARGET = {"random"}
 
@@ -29,7 +31,12 @@ def quick(name):
 
 
 def test_names_of_the_contract():
-    assert {f"fei-{v}" for v in ("vm", "ivm", "avm", "ibm", "bm", "abm", "none")} <= set(fei.methods.available())
+    baselines = (
+        "saliency smoothgrad integrated-gradients guided-backprop gradcam gradcam++ scorecam liftcam iia rise "
+        "extremal-perturbation fgvce fgvis occlusion gradient-shap kernel-shap layercam xgradcam random"
+    )
+    variants = {f"fei-{v}" for v in ("vm", "ivm", "avm", "ibm", "bm", "abm", "none")}
+    assert set(fei.methods.available()) == variants | set(baselines.split())
 
 
 @every_method

@@ -59,7 +59,7 @@ class Comparison:
         self._names = _expand(names)
         given = {name: value for name, value in {"steps": steps, "preset": preset}.items() if value is not None}
         self._methods = {
-            name: methods.create(name, **{option: value for option, value in given.items() if _optimises(name)})
+            name: methods.create(name, **{o: v for o, v in given.items() if o in methods.describe(name).options})
             for name in self._names
         }
         self._protocol = protocols.get(protocol)
@@ -168,7 +168,3 @@ def _expand(names: Sequence[str]) -> list[str]:
             raise InputError(f"No method matches '{name}'; see 'fei methods'.")
         expanded += [one for one in found if one not in expanded]
     return expanded
-
-
-def _optimises(name: str) -> bool:
-    return methods.describe(name).family == "optimisation"

@@ -44,9 +44,11 @@ def compare(
     ] = None,
     out: OutOption = "fei-out",
     seed: SeedOption = 0,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of optimisation methods.", show_default=False)] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps, for methods that take them.", show_default=False)
+    ] = None,
     preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Preset of optimisation methods.", show_default=False)
+        str | None, typer.Option(metavar="NAME", help="Preset, for methods that have them.", show_default=False)
     ] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps or auto.")] = "auto",
     batch_size: Annotated[int | None, typer.Option(min=1, help="Rows in one forward pass.", show_default=False)] = None,

@@ -18,7 +18,8 @@ from fei.core.scoring import Target
 from fei.errors import InputError
 from fei.methods._baseline import Baseline
 from fei.methods.adapters import as_method
-from fei.methods.cam import GradCAM
+from fei.methods.cam import GradCAM, GradCAMPlusPlus, LayerCAM, XGradCAM
+from fei.methods.extremal import ExtremalPerturbation
 from fei.methods.fei import FEIMethod
 from fei.methods.fgvce import FGVCE
 from fei.methods.fgvis import FGVisMethod
@@ -28,6 +29,8 @@ from fei.methods.kernel_shap import KernelShap
 from fei.methods.liftcam import LiftCAM
 from fei.methods.occlusion import Occlusion
 from fei.methods.random import Random
+from fei.methods.rise import RISE
+from fei.methods.scorecam import ScoreCAM
 from fei.progress import Progress
 from fei.references import ReferenceSpec
 
@@ -89,9 +92,20 @@ _BASELINES: tuple[tuple[str, str, str, type[Baseline]], ...] = (
     ("guided-backprop", "gradient", "gradient with every ReLU blocking negative gradients too", GuidedBackprop),
     ("gradient-shap", "gradient", "gradients between random colours and the image, times the difference", GradientShap),
     ("gradcam", "activation", "channels of the last feature map weighted by their mean gradient", GradCAM),
+    ("gradcam++", "activation", "channels weighted by the positive gradients of single positions", GradCAMPlusPlus),
+    ("layercam", "activation", "features weighted position by position by their positive gradient", LayerCAM),
+    ("xgradcam", "activation", "channels weighted by the gradient averaged where they are active", XGradCAM),
+    ("scorecam", "activation", "channels weighted by the score of the image they leave visible", ScoreCAM),
     ("liftcam", "activation", "channels weighted by their DeepLIFT contribution to the logit", LiftCAM),
     ("iia", "activation", "head gradients integrated over images and activations", IIA),
     ("fgvce", "activation", "Shapley values of the points of the last feature map, after FG-VCE", FGVCE),
+    ("rise", "perturbation", "the mean score of random masks that show a pixel", RISE),
+    (
+        "extremal-perturbation",
+        "perturbation",
+        "smooth masks of fixed areas that keep the score highest",
+        ExtremalPerturbation,
+    ),
     ("occlusion", "perturbation", "what the score loses when a window is painted over", Occlusion),
     ("kernel-shap", "perturbation", "Shapley values of segments by weighted linear regression", KernelShap),
     ("random", "chance", "a random number for each pixel", Random),
