@@ -76,9 +76,20 @@ def find_sites(
     return sites
 
 
+def find_layer(model: nn.Module, flow: Flow, name: str) -> Site:
+    """The one value that a layer's name stands for."""
+    calls = find_sites(model, flow, [name])
+    if len(calls) != 1:
+        raise InputError(
+            f"layer {name!r} runs {len(calls)} times; name one call as {name}#0 to {name}#{len(calls) - 1}"
+        )
+    return calls[0]
+
+
 def unreachable(flow: Flow) -> list[str]:
     """What the sites cannot cover, as phrases for a warning: code that hides its calls or its gradients."""
-    phrases = [f"module {name!r} runs scripted or foreign code" for name in flow.blind]
+    where = {name: f"in module {name!r}" if name else "in the network's own forward" for name in flow.blind}
+    phrases = [f"values made by scripted or foreign code turn up {where[name]}" for name in flow.blind]
     hidden = sum(call.function in CONVOLUTIONS and not call.differentiable for call in flow.calls)
     if hidden:
         phrases.append(f"{hidden} convolution(s) run without a gradient graph (custom or checkpointed code)")

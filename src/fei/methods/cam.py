@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from fei.core.dataflow import trace
 from fei.core.pathway import visit_sites
 from fei.core.scoring import Score, check_score
-from fei.core.sites import Site, find_sites
-from fei.errors import InputError, ModelError
+from fei.core.sites import Site, find_layer
+from fei.errors import ModelError
 from fei.methods._baseline import Baseline, Task
 from fei.models.layers import feature_layers
 
@@ -26,12 +26,7 @@ def cam_site(model: nn.Module, images: Tensor, layer: str | None) -> Site:
             raise ModelError("the network has no spatial feature layer; name one with layer=, or use another method")
         layer = names[-1]
     flow, _ = trace(model, images[:1])
-    sites = find_sites(model, flow, [layer])
-    if len(sites) != 1:
-        raise InputError(
-            f"layer {layer!r} runs {len(sites)} times; name one call as {layer}#0 to {layer}#{len(sites) - 1}"
-        )
-    return sites[0]
+    return find_layer(model, flow, layer)
 
 
 def features_at(task: Task, site: Site) -> Tensor:

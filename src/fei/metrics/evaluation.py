@@ -19,7 +19,7 @@ from fei.core.dataflow import trace
 from fei.core.pathway import Visitor, visit_sites
 from fei.core.scoring import Score, Target, check_score, check_target, logits_of
 from fei.core.scoring import evaluate as score_of
-from fei.core.sites import Site, find_sites
+from fei.core.sites import Site, find_layer
 from fei.errors import InputError, ModelError
 from fei.metrics._perturbation import Job, Perturbations, check_maps, tie_fraction
 from fei.metrics.curve import Curve
@@ -209,15 +209,7 @@ class _Run:
         names = list(layers if layers is not None else feature_layers(self.model, self.x))
         with explained_failure(self.x):
             flow, _ = trace(self.model, self.x[:1])
-        sites = []
-        for name in names:
-            calls = find_sites(self.model, flow, [name])
-            if len(calls) != 1:
-                raise InputError(
-                    f"layer {name!r} runs {len(calls)} times; name one call as {name}#0 to {name}#{len(calls) - 1}"
-                )
-            sites += calls
-        return names, sites
+        return names, [find_layer(self.model, flow, name) for name in names]
 
     @torch.no_grad()
     def measure(self, progress: bool | Progress) -> _Run:
