@@ -129,8 +129,21 @@ def test_across_chunk_shapes_and_formats_one_step_agrees(network, assets, layout
     assert sorted(agreement)[1] >= 0.999
 
 
+@pytest.fixture
+def one_thread():
+    """One thread: kernels round alike from machine to machine, so that the comparison is of chunk shapes alone."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_across_chunk_shapes_maps_agree(network):
-    """D11: whole maps with Spearman ≥ .95 and insertion within .02."""
+    """D11: whole maps with Spearman ≥ .95 and insertion within .02.
+
+    With two threads SqueezeNet's insertion has been seen to differ by more than .02 on this photograph.
+    """
     model, x = network
     explainer = fei.FEI(model, steps=STEPS, quantiles=QUANTILES)
     one, other = explainer.explain(x), explainer.explain(x, internal_batch_size=1)
