@@ -8,6 +8,7 @@ from networks import pictures, small_cnn
 from torch.nn import functional as F
 
 from fei.methods.cam import GradCAM, GradCAMPlusPlus, LayerCAM, XGradCAM
+from fei.models._torchvision import import_torchvision
 
 TARGETS = [1, 3]
 
@@ -105,3 +106,30 @@ def test_features_that_divide_by_zero_have_no_weight():
     features = torch.tensor([[[[-1.0, -1.0]], [[1.0, -1.0]], [[0.0, 0.0]]]])
     assert GradCAMPlusPlus().weights(features, torch.ones_like(features)).flatten().tolist() == [0, 1, 1]
     assert XGradCAM().weights(features, torch.ones_like(features)).flatten().tolist() == [1, 0, 0]
+
+
+def test_gradcam_plus_plus_agrees_with_pytorch_grad_cam():
+    """On weights: that package rescales maps and adds 1e-6 to the denominator, which large gradients drown."""
+    import_torchvision()  # which that package imports
+    from pytorch_grad_cam import GradCAMPlusPlus as Peer
+
+    model, x = small_cnn(inplace=False), pictures(2)
+    features, gradients = features_and_gradients(model, x, 2)
+    gradients = gradients * 1e4
+    expected = Peer(model, [model[2]]).get_cam_weights(x, [model[2]], TARGETS, features, gradients)
+    weights = GradCAMPlusPlus().weights(torch.from_numpy(features), torch.from_numpy(gradients))
+    assert np.abs(expected).max() > 0.1
+    np.testing.assert_allclose(weights[:, :, 0, 0].numpy(), expected, rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize(("method", "peer"), [(GradCAM, "GradCAM"), (XGradCAM, "XGradCAM")])
+def test_agrees_with_pytorch_grad_cam(method, peer):
+    import_torchvision()
+    import pytorch_grad_cam
+
+    model, x = small_cnn(inplace=False), pictures(2)
+    features, gradients = features_and_gradients(model, x, 2)
+    extractor = getattr(pytorch_grad_cam, peer)(model, [model[2]])
+    expected = extractor.get_cam_weights(x, model[2], TARGETS, features, gradients)
+    weights = method().weights(torch.from_numpy(features), torch.from_numpy(gradients))
+    np.testing.assert_allclose(weights[:, :, 0, 0].numpy(), expected, rtol=1e-3, atol=1e-6)

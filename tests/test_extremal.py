@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from networks import pictures, small_cnn
+from networks import pictures
 from scipy.ndimage import gaussian_filter
 from torch import nn
 
@@ -79,13 +79,6 @@ def test_areas_and_images_share_the_rows_of_a_pass():
         maps = method(model, x, [0, 1, 2], batch_size=batch_size)
         assert {len(seen) for seen in model.seen} == {1, rows}
         torch.testing.assert_close(maps, method(model, x, [0, 1, 2]), atol=1e-4, rtol=1e-3)
-
-
-def test_progress_counts_steps():
-    seen = []
-    method = ExtremalPerturbation(areas=[0.1, 0.2], steps=4)
-    method(small_cnn(), pictures(3), batch_size=4, progress=lambda *counts: seen.append(counts))
-    assert seen == [(i, 8) for i in range(1, 9)]
 
 
 # masks

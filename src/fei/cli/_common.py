@@ -19,6 +19,17 @@ DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback o
 SeedOption = Annotated[int, typer.Option(help="Seed of whatever is random: the same seed gives the same result.")]
 OutOption = Annotated[str, typer.Option(metavar="DIR", help="Folder for the results; made if it is not there.")]
 
+MethodOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="NAME=VALUE",
+        help="An option of the method, see 'fei methods NAME'; METHOD.NAME=VALUE for one of several methods.",
+        show_default=False,
+    ),
+]
+
 
 def say(text: str = "") -> None:
     """Print text for a person on standard output."""

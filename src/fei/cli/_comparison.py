@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fei import __version__, methods, models, protocols
 from fei.cli._job import choose_device
+from fei.cli._method_options import read_options
 from fei.cli._outputs import prepare_folder
 from fei.data import read_image
 from fei.errors import InputError
@@ -55,12 +56,16 @@ class Comparison:
         preset: str | None,
         device: str,
         batch_size: int | None,
+        options: Sequence[str] = (),
     ) -> None:
-        self._names = _expand(names)
+        entries = [methods.describe(name) for name in _expand(names)]
         given = {name: value for name, value in {"steps": steps, "preset": preset}.items() if value is not None}
+        told = read_options(options, entries)
         self._methods = {
-            name: methods.create(name, **{o: v for o, v in given.items() if o in methods.describe(name).options})
-            for name in self._names
+            entry.name: methods.create(
+                entry.name, **{o.name: given[o.name] for o in entry.options if o.name in given} | told[entry.name]
+            )
+            for entry in entries
         }
         self._protocol = protocols.get(protocol)
         self._device = choose_device(device)
@@ -112,7 +117,12 @@ class Comparison:
             "seed": self._seed,
             "figure": str(figure),
             "versions": {"fei": __version__, "torch": str(torch.__version__)},
-            "methods": [asdict(row) | _curves(evaluations[row.method]) for row in rows],
+            "methods": [
+                asdict(row)
+                | {"config": getattr(self._methods[row.method], "config", {})}
+                | _curves(evaluations[row.method])
+                for row in rows
+            ],
         }
         (folder / f"{image.stem}.comparison.json").write_text(json.dumps(document, indent=2) + "\n")
         return rows, document

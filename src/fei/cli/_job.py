@@ -14,6 +14,7 @@ import torch
 
 from fei import methods, models
 from fei.cli import _outputs
+from fei.cli._method_options import read_options
 from fei.cli._record import Finding, Prediction, make_record, write_record
 from fei.cli._request import Request
 from fei.data import read_image
@@ -47,8 +48,9 @@ class Job:
         given = {"steps": request.steps, "preset": request.preset}
         options = {name: value for name, value in given.items() if value is not None}
         self.request = request
-        self.method_name = methods.describe(request.method).name
-        self.method = methods.create(self.method_name, **options)
+        entry = methods.describe(request.method)
+        self.method_name = entry.name
+        self.method = methods.create(entry.name, **options | read_options(request.options, [entry])[entry.name])
         if request.reference is not None:
             Reference(request.reference)  # refuses what does not exist
         self.device = choose_device(request.device)
@@ -132,10 +134,15 @@ class Job:
         if explain is None:  # a method that gives a map and no more
             maps = self.method(self.classifier, inputs, self.target, **arguments)
             target = prediction.classes[0] if self.target is None else self.target
-            return Finding(self.method_name, _plane(maps), target, chosen_by, None)
+            return Finding(self.method_name, _plane(maps), target, chosen_by, None, self._config())
         explanation = explain(self.classifier, inputs, self.target, **arguments)
         target = int(explanation.target[0])
-        return Finding(self.method_name, _plane(explanation.maps), target, chosen_by, explanation)
+        return Finding(
+            self.method_name, _plane(explanation.maps), target, chosen_by, explanation, dict(explanation.config)
+        )
+
+    def _config(self) -> dict[str, Any]:
+        return {"settings": getattr(self.method, "config", {}), "threads": torch.get_num_threads()}
 
     def _picture(self, inputs: Tensor, finding: Finding, record: dict[str, Any]) -> Figure:
         best, target = record["prediction"], record["target"]

@@ -34,13 +34,14 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a method found: the map (H, W), the class it explains, who chose that, and more where there is more."""
+    """What a method found: the map (H, W), the class it explains, who chose that, how, and more where there is more."""
 
     method: str
     attribution: np.ndarray[Any, np.dtype[np.float32]]
     target: int
     chosen_by: str
     explanation: Explanation | None
+    config: dict[str, Any]
 
 
 def make_record(
@@ -64,7 +65,7 @@ def make_record(
             "chosen_by": finding.chosen_by,
         },
         "method": finding.method,
-        "config": None if explanation is None else dict(explanation.config),
+        "config": finding.config,
         "trace": None if explanation is None else summarize_trace(explanation),
         "seed": request.seed,
         "seconds": round(seconds, 3),
@@ -108,6 +109,7 @@ def _command(image: Path, request: Request, finding: Finding) -> str:
         "--batch-size": request.batch_size,
         "--device": request.device,
     }
+    extra = [word for option in request.options for word in ("--option", option)]
     if finding.explanation is not None:
         config = finding.explanation.config
         options["--steps"], options["--preset"] = config["settings"]["steps"], config["settings"]["preset"]
@@ -115,7 +117,7 @@ def _command(image: Path, request: Request, finding: Finding) -> str:
     words = ["fei", "explain", str(image)]
     for name, value in options.items():
         words += [] if value is None else [name, str(value)]
-    return shlex.join(words)
+    return shlex.join(words + extra)
 
 
 def _digest(file: Path) -> str:

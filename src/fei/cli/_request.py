@@ -18,3 +18,4 @@ class Request:
     device: str
     reference: str | None
     batch_size: int | None
+    options: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ import typer
 from fei.cli._common import (
     DebugOption,
     JsonOption,
+    MethodOption,
     OutOption,
     SeedOption,
     note,
@@ -52,6 +53,7 @@ def compare(
     ] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps or auto.")] = "auto",
     batch_size: Annotated[int | None, typer.Option(min=1, help="Rows in one forward pass.", show_default=False)] = None,
+    option: MethodOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -63,7 +65,7 @@ def compare(
 
     comparison = Comparison(
         model, methods.split(","), target, protocol, layers.split(",") if layers else None, seed, steps, preset, device,
-        batch_size,
+        batch_size, option or [],
     )  # fmt: skip
     missing = [image for image in images if not Path(image).is_file()]
     if missing:

@@ -16,6 +16,7 @@ from fei.cli._common import (
     USAGE,
     DebugOption,
     JsonOption,
+    MethodOption,
     OutOption,
     SeedOption,
     complain,
@@ -77,6 +78,7 @@ def explain(
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Rows in one forward pass; fewer need less memory.", show_default=False)
     ] = None,
+    option: MethodOption = None,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     debug: DebugOption = False,
@@ -88,7 +90,7 @@ def explain(
     An optimisation method also gives its masks and traces (.explanation.safetensors).
     """
     name = _method_name(method, variant)
-    request = Request(model, name, target, seed, steps, preset, device, reference, batch_size)
+    request = Request(model, name, target, seed, steps, preset, device, reference, batch_size, tuple(option or ()))
     outcome = _explain_all(request, [Path(image) for image in images], Path(out), _Voice(as_json, quiet, debug))
     if as_json:
         print_json(outcome.document())

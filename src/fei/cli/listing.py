@@ -2,31 +2,86 @@
 
 from __future__ import annotations
 
-from fei.cli._common import DebugOption, JsonOption, print_json, say
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fei.cli._common import DebugOption, JsonOption, note, print_json, say
+
+if TYPE_CHECKING:
+    from fei.methods import Entry
 
 
-def models(as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """List the networks that --model takes."""
-    from fei.models import available
+def models(
+    pattern: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PATTERN", help="List the networks of such a name: 'torchvision:res*'.", show_default=False
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """List the networks that --model takes: how they are written, or those whose name matches a pattern."""
+    from fei.models import available, describe
 
+    found = available(pattern)
     if as_json:
-        print_json({"models": available()})
+        summaries = {} if pattern is not None else {"summaries": {form: describe(form) for form in found}}
+        print_json({"models": found, **summaries})
         return
-    _print_table(["model"], [[form] for form in available()])
-    say("Try one:  fei explain photo.jpg --model " + available()[0])
+    if pattern is None:
+        _print_table(["model", "what it is"], [[form, describe(form)] for form in found])
+        say("Try one:  fei explain photo.jpg --model " + found[0])
+        return
+    for spec in found:
+        say(spec)
+    if not found:
+        note(f"no network matches '{pattern}'; see all with 'fei models torchvision:*' or 'fei models timm:*'")
 
 
-def methods(as_json: JsonOption = False, debug: DebugOption = False) -> None:
-    """List the attribution methods that --method takes."""
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A method, to read all about it.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """List the attribution methods that --method takes, or describe one with its options."""
     from fei.methods import available, describe
 
-    entries = [describe(name) for name in available()]
+    entries = [describe(one) for one in (available() if name is None else [name])]
     if as_json:
-        keys = ("name", "family", "summary", "options")
-        print_json({"methods": [{key: getattr(entry, key) for key in keys} for entry in entries]})
-        return
-    _print_table(["method", "family", "what it does"], [[entry.name, entry.family, entry.summary] for entry in entries])
-    say("Try one:  fei explain photo.jpg --method " + entries[0].name)
+        print_json({"methods": [_document(entry) for entry in entries]})
+    elif name is None:
+        for family in dict.fromkeys(entry.family for entry in entries):
+            _print_table(
+                [family, "passes", "what it does and who described it"],
+                [[e.name, e.cost, f"{e.summary} ({e.source})"] for e in entries if e.family == family],
+            )
+        say("Passes: forward + backward, one image, default options, besides a few to look at the network.")
+        say("Read about one:  fei methods rise        Try one:  fei explain photo.jpg --method rise -o samples=500")
+    else:
+        _describe(entries[0])
+
+
+def _document(entry: Entry) -> dict[str, Any]:
+    keys = ("name", "family", "summary", "cost", "source")
+    options = [{**vars(option), "default": _shown(option.default)} for option in entry.options]
+    return {key: getattr(entry, key) for key in keys} | {"options": options}
+
+
+def _describe(entry: Entry) -> None:
+    say(f"{entry.name} ({entry.family}): {entry.summary}\n")
+    say(entry.documentation.partition("\nArgs:\n")[0].rstrip() or "Attribution code from elsewhere.")
+    if entry.options:
+        say("\nOptions, to be given as -o NAME=VALUE:\n")
+        rows = [[option.name, option.type, str(_shown(option.default)), option.help] for option in entry.options]
+        _print_table(["option", "type", "default", "what it is"], rows)
+
+
+def _shown(default: Any) -> Any:
+    return list(default) if isinstance(default, tuple) else default
 
 
 def _print_table(columns: list[str], rows: list[list[str]]) -> None:

@@ -11,9 +11,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fei.core.checks import check_batch_size, check_inputs, check_mode, explained_failure, only
+from fei.core.checks import check_batch_size, check_inputs, check_mode, explained_failure, only, underlying
 from fei.core.clipgrad import Rule, get_rule
-from fei.core.dataflow import trace
+from fei.core.dataflow import ACTIVATIONS, trace
 from fei.core.explanation import Explanation, Trace
 from fei.core.optimization import Group, Optimization, Result, is_channels_last
 from fei.core.pathway import Pathway
@@ -52,7 +52,8 @@ class FEI:
     direction that would move a unit away from its activation on the original image.
 
     Args:
-        model: A classifier in evaluation mode, (N, C, H, W) to logits (N, classes). It is only ever called.
+        model: A classifier in evaluation mode, (N, C, H, W) to logits (N, classes). It is only ever called. What
+            torch.compile, DataParallel or DistributedDataParallel wraps is explained itself.
         variant: Clipping rule: "vm" (the paper's recommendation), "ivm", "avm", "ibm", "bm", "abm" or "none".
         preset: Where options left at ``None`` come from: "paper" or "fast".
         quantiles: Q, in increasing order inside (0,1).
@@ -99,7 +100,7 @@ class FEI:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"`model` must be a torch.nn.Module; got {type(model).__name__}; wrap it in one")
-        self.model = model
+        self.model = underlying(model)
         self.settings: Settings = make_settings(
             preset,
             variant=variant,
@@ -158,6 +159,11 @@ class FEI:
         )
         return (result.maps,) if isinstance(inputs, tuple) else result.maps
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings as plain data."""
+        return _describe(self.settings)
+
     @_with_gradients
     def explain(
         self,
@@ -203,7 +209,7 @@ class FEI:
             for group, real in groups:
                 results.append(_trim(Optimization(pathway, group, settings).run(tick), real))
         config = {
-            "settings": _describe(settings) | {"seed": seed},
+            "settings": self.config | {"seed": seed},
             "reference": {"kind": references.name, "resample": references.resample},
             "sites": [asdict(site) | {"key": list(site.key)} for site in pathway.sites],
             "notes": notes,
@@ -232,11 +238,21 @@ class FEI:
         hidden = unreachable(flow)
         if not sites:
             raise ModelError(
-                "no clip site was found: the network shows no convolution"
-                + (f" ({'; '.join(hidden)})" if hidden else "")
-                + "; pass sites=[module names] to choose where to clip, or variant='none'"
+                f"no clip site was found: the network shows no {_sought(self.settings.sites)}"
+                + (
+                    f" ({'; '.join(hidden)}); pass the module it was made from, or variant='none'"
+                    if hidden
+                    else "; pass sites=[module names] or sites='nonlinearity' to choose where to clip, or variant='none'"
+                )
             )
         notes = []
+        apart = sum(call.clippable and call.function in ACTIVATIONS for call in flow.calls)
+        apart -= sum(site.activation for site in sites)
+        if self.settings.sites == "activation" and apart > len(sites):
+            notes.append(
+                f"only {len(sites)} value(s) are clipped, those of the convolutions, and {apart} activations are not; "
+                "sites='nonlinearity' clips at the activations"
+            )
         if hidden:
             notes.append(f"not covered by clip sites: {'; '.join(hidden)}")
             warnings.warn(notes[-1], stacklevel=4)
@@ -286,7 +302,20 @@ def _collect(
     }
     trace = Trace(phi, together("area"), together("stopped"), clipped)
     maps = alphas.mean((1, 2)).unsqueeze(1)
+    constant = int((maps.flatten(1) == maps.flatten(1)[:, :1]).all(1).sum())
+    if constant:
+        config["notes"].append(
+            f"the map of {constant} of {len(maps)} image(s) is constant: no gradient of the score moved its masks, as "
+            "where the softmax is saturated; score='logit' has one"
+        )
     return Explanation(maps, alphas, together("chosen"), x, reference, trace, config)
+
+
+def _sought(sites: SiteSelection) -> str:
+    if callable(sites):
+        return "site that the predicate keeps"
+    kinds = {"nonlinearity": "pointwise activation", "block": "block with a gradient"}
+    return kinds.get(str(sites), "convolution")
 
 
 def _describe(settings: Settings) -> dict[str, Any]:

@@ -24,6 +24,8 @@ def check_inputs(inputs: Any) -> Tensor:
         raise InputError(f"`inputs` is empty, shape {tuple(x.shape)}; pass at least one image")
     if not x.dtype.is_floating_point:
         raise InputError(f"`inputs` must be floating point; got {x.dtype}; convert with inputs.float() / 255")
+    if x.is_meta:
+        raise InputError("`inputs` is on the meta device and has no values; pass real images")
     # a copy made here is an ordinary tensor even if the original was made under inference_mode
     x = x.detach().clone(memory_format=torch.preserve_format)
     if not x.isfinite().all():
@@ -40,18 +42,47 @@ def only(value: Any, name: str) -> Any:
     return value
 
 
+def underlying(model: nn.Module) -> nn.Module:
+    """The network inside wrappers that only run it: torch.compile, DataParallel and DistributedDataParallel."""
+    while True:
+        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            model = model.module
+        elif isinstance(compiled := getattr(model, "_orig_mod", None), nn.Module):
+            model = compiled
+        else:
+            return model
+
+
 def check_mode(model: nn.Module) -> None:
     """Refuse a model that trains, or that no gradient can pass."""
+    if any(base.__module__.startswith("torch.export.") for base in type(model).__mro__):
+        raise ModelError(
+            "`model` is an exported program, which cannot be put into evaluation mode; pass the module it was exported "
+            "from"
+        )
     for name, module in model.named_modules():
-        if module.training:
+        if getattr(module, "training", False):  # a frozen scripted module has no mode
             where = f"; its module {name!r} is in training mode" if name else ""
             raise InputError(f"`model` must be in evaluation mode{where}; call model.eval() first")
+        if not hasattr(torch.compiler, "set_stance") and _is_compiled(module):
+            raise ModelError(
+                f"module {name!r} is compiled, which hides what it computes; pass the model as it was before "
+                "torch.compile, or use torch 2.6 or newer"
+            )
     for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise ModelError(
+                f"the model's parameter {name!r} is on the meta device and has no values; load the weights first"
+            )
         if parameter.is_inference():
             raise ModelError(
                 f"the model's parameter {name!r} was made under torch.inference_mode() and cannot take part in "
                 "back-propagation; build or load the model outside of it"
             )
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def check_batch_size(size: Any, name: str = "batch_size") -> int | None:
@@ -66,12 +97,6 @@ def default_rows(inputs: Tensor) -> int:
     return 8 if inputs.device.type == "cpu" else 64
 
 
-def first_output(model: nn.Module, x: Tensor) -> Any:
-    """The network's output on the first image, or one sentence about why there is none."""
-    with explained_failure(x):
-        return model(x[:1])
-
-
 @contextmanager
 def explained_failure(x: Tensor) -> Iterator[None]:
     """Turn a runtime error of the network on the first image into a sentence; what else it raises passes as it is."""
@@ -80,5 +105,29 @@ def explained_failure(x: Tensor) -> Iterator[None]:
     except ModelError:
         raise
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"the model failed on an input of shape {tuple(x[:1].shape)}: {reason}") from error
+        raise ModelError(f"the model failed on an input of shape {tuple(x[:1].shape)}: {_reason(error)}") from error
+
+
+def image_gradient(score: Tensor, image: Tensor) -> Tensor:
+    """The gradient of a score with respect to the image it was computed from, or one sentence about why there is none.
+
+    Args:
+        score: A number.
+        image: The leaf it was computed from.
+    """
+    gradient = None
+    if score.requires_grad:
+        try:
+            (gradient,) = torch.autograd.grad(score, image, allow_unused=True)
+        except RuntimeError as error:
+            raise ModelError(f"back-propagation through the model failed: {_reason(error)}") from error
+    if gradient is None:
+        raise ModelError(
+            "no gradient of the score reaches the image: the model is quantised, computes without gradients or "
+            "detaches a value on the way; pass it as it was trained"
+        )
+    return gradient
+
+
+def _reason(error: RuntimeError) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

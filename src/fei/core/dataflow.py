@@ -7,10 +7,11 @@ values and produces one. Modules are only consulted for names.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,8 +25,8 @@ CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d", "convolution", "_convolu
 NORMALIZATIONS = frozenset({"batch_norm", "instance_norm", "group_norm"})
 ADDITIONS = frozenset({"add", "add_"})
 POINTWISE = (
-    "relu relu6 hardtanh leaky_relu prelu rrelu elu selu celu silu gelu mish hardswish hardsigmoid softplus logsigmoid "
-    "softsign tanhshrink softshrink hardshrink threshold sigmoid tanh clamp clamp_min clip"
+    "relu relu6 hardtanh leaky_relu prelu rrelu elu selu celu silu gelu mish hardswish hardsigmoid softplus "
+    "log_sigmoid softsign tanhshrink softshrink hardshrink threshold _threshold sigmoid tanh clamp clamp_min clip"
 )
 ACTIVATIONS = frozenset(name + suffix for name in POINTWISE.split() for suffix in ("", "_"))
 
@@ -49,7 +50,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
         yield from tensors_in(list(value.values()))
 
 
-@dataclass
+@dataclass(eq=False)
 class Call:
     """One torch function call and the value it produced.
 
@@ -58,14 +59,16 @@ class Call:
         owner: The innermost module that was running, and how many times it had been entered before.
         inputs: The calls whose values this one consumed.
         consumers: The calls that consumed this one's value.
-        shape: Shape of the value; ``None`` where a call returns several.
-        differentiable: Whether a gradient reaches the value, so that it can be clipped there.
+        shape: Shape of the value; ``None`` where a call returns several, or none and fills one of its arguments.
+        depends: Whether the value depends on the image; what is computed from weights alone does not.
+        differentiable: Whether it does and a gradient reaches it, so that it can be clipped there.
     """
 
     key: CallKey
     owner: tuple[str, int]
     inputs: list[Call]
     shape: torch.Size | None
+    depends: bool
     differentiable: bool
     consumers: list[Call] = field(default_factory=list)
 
@@ -73,6 +76,11 @@ class Call:
     def function(self) -> str:
         """The name of the torch function."""
         return self.key[0]
+
+    @property
+    def clippable(self) -> bool:
+        """Whether the value is one tensor with a gradient that leads to the image."""
+        return self.differentiable and self.shape is not None
 
 
 @dataclass
@@ -83,11 +91,13 @@ class Flow:
         calls: Every call that returned a tensor.
         outputs: For each (module name, call number), the call that produced the module's output.
         blind: Names of modules in which values turned up that no visible call made (scripted or foreign code).
+        rows: How many images the pass was made with.
     """
 
     calls: list[Call]
     outputs: dict[tuple[str, int], Call]
     blind: list[str]
+    rows: int
 
 
 class _Tracer(TorchFunctionMode):
@@ -101,6 +111,7 @@ class _Tracer(TorchFunctionMode):
         self.stack: list[tuple[str, int]] = []
         self._counts: Counter[str] = Counter()
         self._alive: list[Tensor] = []
+        self._with_gradient: set[int] = set()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
@@ -113,28 +124,44 @@ class _Tracer(TorchFunctionMode):
         name = function_name(func)
         number = self._counts[name]
         self._counts[name] += bool(outputs)
-        changed = {id(t) for t, before in zip(inputs, versions, strict=True) if t._version != before}
-        # contiguous() and eval-mode dropout may hand back their argument: the value is the same, nothing was computed
-        fresh = [t for t in outputs if id(t) in changed or all(t is not given for given in inputs)]
+        changed = {id(t): t for t, before in zip(inputs, versions, strict=True) if t._version != before}
+        fresh = [t for t in outputs if id(t) in changed or not self._is_given(t, inputs)]
         if fresh:
-            self._record((name, number), inputs, fresh)
+            self._record((name, number), inputs, fresh, fresh[0].shape if len(fresh) == 1 else None)
+        elif changed and not outputs:  # an assignment to a slice
+            self._record((name, number), inputs, list(changed.values()), None)
         return result
 
-    def _record(self, key: CallKey, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+    def _is_given(self, output: Tensor, inputs: list[Tensor]) -> bool:
+        """Whether a call handed back its argument, or a view that shows all of it: then nothing was computed.
+
+        contiguous() and eval-mode dropout do the one, module backward hooks the other.
+        """
+        for given in inputs:
+            if output is given:
+                return True
+            source = self.producer.get(id(given))
+            if source is not None and _is_alias(output, given):
+                self.own(output, source)
+                return True
+        return False
+
+    def _record(self, key: CallKey, inputs: list[Tensor], outputs: list[Tensor], shape: torch.Size | None) -> None:
         sources: list[Call] = []
+        depends = False
         for tensor in inputs:
             source = self.producer.get(id(tensor))
-            if source is not None and source not in sources:
+            if source is None:
+                if tensor.grad_fn is not None:
+                    self.note_blind()
+                    depends = True
+                continue
+            # a value that had no gradient when it was made, and has one now, was filled through a view
+            depends |= source.depends or (tensor.grad_fn is not None and id(tensor) not in self._with_gradient)
+            if source not in sources:
                 sources.append(source)
-            elif source is None and tensor.grad_fn is not None:
-                self.note_blind()
-        call = Call(
-            key,
-            self.stack[-1] if self.stack else ("", 0),
-            sources,
-            outputs[0].shape if len(outputs) == 1 else None,
-            all(t.requires_grad for t in outputs),
-        )
+        owner = self.stack[-1] if self.stack else ("", 0)
+        call = Call(key, owner, sources, shape, depends, depends and all(t.requires_grad for t in outputs))
         for source in sources:
             source.consumers.append(call)
         for tensor in outputs:
@@ -144,11 +171,33 @@ class _Tracer(TorchFunctionMode):
     def own(self, tensor: Tensor, call: Call) -> None:
         self.producer[id(tensor)] = call
         self._alive.append(tensor)
+        if tensor.requires_grad:
+            self._with_gradient.add(id(tensor))
 
     def note_blind(self) -> None:
         name = self.stack[-1][0] if self.stack else ""
         if name not in self.blind:
             self.blind.append(name)
+
+
+def _is_alias(output: Tensor, given: Tensor) -> bool:
+    """Whether one tensor is a view of another that shows the same values in the same places, with their gradient."""
+    return (
+        output._is_view()
+        and output._base is (given if given._base is None else given._base)
+        and output.shape == given.shape
+        and output.stride() == given.stride()
+        and output.storage_offset() == given.storage_offset()
+        and output.dtype == given.dtype
+        and output.requires_grad == given.requires_grad
+    )
+
+
+def uncompiled() -> AbstractContextManager[object]:
+    """Run compiled modules as they were before ``torch.compile``: compiled code hides its calls."""
+    dynamo = sys.modules.get("torch._dynamo")  # before it is imported nothing is compiled
+    set_stance = getattr(dynamo, "set_stance", None)
+    return nullcontext() if set_stance is None else set_stance("force_eager")
 
 
 @contextmanager
@@ -190,12 +239,13 @@ def trace(model: nn.Module, inputs: Tensor) -> tuple[Flow, Any]:
     """Run `model` once on `inputs` and return its data flow and its output."""
     tracer = _Tracer()
     outputs: dict[tuple[str, int], Call] = {}
-    with torch.enable_grad(), _module_names(model, tracer, outputs):
-        leaf = inputs.detach().clone().requires_grad_()
+    with torch.enable_grad(), uncompiled(), _module_names(model, tracer, outputs):
+        image = inputs.detach().clone().requires_grad_().clone()
+        # the image has a producer too, so that only values from unseen code lack one; it is no place to clip
+        tracer.own(image, Call(("image", 0), ("", 0), [], image.shape, depends=True, differentiable=False))
         with tracer:
-            # a call of our own gives the input a producer, so that only values from unseen code lack one
-            result = model(leaf.clone())
+            result = model(image)
         for tensor in tensors_in(getattr(result, "logits", result)):
             if tensor.grad_fn is not None and id(tensor) not in tracer.producer:
                 tracer.note_blind()
-    return Flow(tracer.calls, outputs, tracer.blind), result
+    return Flow(tracer.calls, outputs, tracer.blind, len(inputs)), result

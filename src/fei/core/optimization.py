@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fei.core.checks import image_gradient
 from fei.core.pathway import Pathway
 from fei.core.quantiles import AdamUpdate, ProjectedUpdate, Update
 from fei.core.scoring import Target, evaluate, logits_of
@@ -155,7 +156,7 @@ class Optimization:
                 start, end, image = self._blend(chunk.rows, step, deletes)
                 chunk_shares: dict[int, Tensor] | None = {} if first and shares is not None else None
                 score = self._phi(self._pathway.run(image.requires_grad_(), chunk_shares), chunk.rows)
-                (towards,) = torch.autograd.grad(sign * score.sum(), image)
+                towards = image_gradient(sign * score.sum(), image)
                 towards = (towards.to(alpha) * (end.to(alpha) - start.to(alpha))).sum_to_size(
                     len(towards), *alpha.shape[1:]
                 )

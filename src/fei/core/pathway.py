@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fei.core.clipgrad import Rule
-from fei.core.dataflow import CallKey, function_name, tensors_in
+from fei.core.dataflow import CallKey, function_name, tensors_in, uncompiled
 from fei.core.sites import Site
 from fei.errors import ModelError
 
@@ -25,8 +25,9 @@ Visitor = Callable[[int, Tensor], None]
 class _SiteVisitor(TorchFunctionMode):
     """Calls `visit(i, value)` when the i-th site's value has just been computed."""
 
-    def __init__(self, sites: Sequence[Site], visit: Visitor) -> None:
+    def __init__(self, sites: Sequence[Site], visit: Visitor, rows: int) -> None:
         super().__init__()
+        self._sites, self._rows = sites, rows
         self._wanted: dict[CallKey, int] = {site.key: i for i, site in enumerate(sites)}
         self._functions = {site.key[0] for site in sites}
         self._counts: Counter[str] = Counter()
@@ -42,9 +43,17 @@ class _SiteVisitor(TorchFunctionMode):
             site = self._wanted.get((name, self._counts[name]))
             self._counts[name] += 1
             if site is not None:
+                self._check_units(self._sites[site], result)
                 self._visit(site, result)
                 self.visited += 1
         return result
+
+    def _check_units(self, site: Site, value: Tensor) -> None:
+        if site.units and value.numel() != site.units * self._rows:
+            raise ModelError(
+                f"{site.name} has {value.numel()} units for {self._rows} image(s), expected {site.units} an image: the "
+                "network does not compute a batch as it computes one image; use a batch size of 1"
+            )
 
 
 def visit_sites(model: nn.Module, sites: Sequence[Site], inputs: Tensor, visit: Visitor) -> Any:
@@ -52,10 +61,12 @@ def visit_sites(model: nn.Module, sites: Sequence[Site], inputs: Tensor, visit: 
 
     The value may be overwritten in place by what follows: whoever keeps it keeps a copy.
     """
-    if not sites:
-        return model(inputs)
-    with _SiteVisitor(sites, visit) as mode:
-        output = model(inputs)
+    images = inputs.clone()  # a network may change its input in place
+    with uncompiled():
+        if not sites:
+            return model(images)
+        with _SiteVisitor(sites, visit, len(inputs)) as mode:
+            output = model(images)
     if mode.visited != len(sites):
         raise ModelError(
             f"the network computed differently from one pass to the next: {mode.visited} of {len(sites)} sites were "
@@ -133,4 +144,4 @@ class Pathway:
 def _lost_share(before: Tensor, after: Tensor, rows: int) -> Tensor:
     had = (before != 0).reshape(rows, -1).sum(1)
     has = (after != 0).reshape(rows, -1).sum(1)
-    return 1 - has / had.clamp(min=1)
+    return (had - has) / had.clamp(min=1)  # where there was no gradient, none was lost

@@ -8,6 +8,7 @@ consumer; the last value reached is the site. What happens at a residual additio
 from __future__ import annotations
 
 import difflib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,12 +32,14 @@ class Site:
         index: Rank in execution order among the sites.
         key: The torch function call that makes the value.
         activation: Whether the value comes out of a pointwise activation; elsewhere "inactive" just means ≤ 0.
+        units: How many units one image has there; 0 if that is not known.
     """
 
     name: str
     index: int
     key: CallKey
     activation: bool
+    units: int = 0
 
 
 SiteSelection = str | Sequence[str] | Callable[[Site], bool]
@@ -65,12 +68,16 @@ def find_sites(
     elif select == "nonlinearity":
         calls = [call for call in flow.calls if call.function in ACTIVATIONS]
     elif select == "block":
-        calls = [call for (name, _), call in flow.outputs.items() if name in _block_names(model)]
+        blocks = _block_names(model)
+        calls = [call for (name, _), call in flow.outputs.items() if name in blocks]
     else:
         calls = [call for name in select for call in _named(flow, name)]
-    unique = sorted({id(call): call for call in calls if call.differentiable}.values(), key=lambda c: order[id(c)])
+    unique = sorted({id(call): call for call in calls if call.clippable}.values(), key=lambda c: order[id(c)])
     names = _names(model, flow)
-    sites = [Site(names[id(c)], i, c.key, c.function in ACTIVATIONS) for i, c in enumerate(unique)]
+    sites = [
+        Site(names[id(c)], i, c.key, c.function in ACTIVATIONS, math.prod(c.shape or ()) // flow.rows)
+        for i, c in enumerate(unique)
+    ]
     if callable(select):
         sites = [site for site in sites if select(site)]
     return sites
@@ -90,7 +97,7 @@ def unreachable(flow: Flow) -> list[str]:
     """What the sites cannot cover, as phrases for a warning: code that hides its calls or its gradients."""
     where = {name: f"in module {name!r}" if name else "in the network's own forward" for name in flow.blind}
     phrases = [f"values made by scripted or foreign code turn up {where[name]}" for name in flow.blind]
-    hidden = sum(call.function in CONVOLUTIONS and not call.differentiable for call in flow.calls)
+    hidden = sum(call.function in CONVOLUTIONS and call.depends and not call.differentiable for call in flow.calls)
     if hidden:
         phrases.append(f"{hidden} convolution(s) run without a gradient graph (custom or checkpointed code)")
     return phrases
@@ -119,7 +126,7 @@ def _only_consumer(call: Call, functions: frozenset[str]) -> Call | None:
     if len(call.consumers) != 1:
         return None
     consumer = call.consumers[0]
-    return consumer if consumer.function in functions and consumer.differentiable else None
+    return consumer if consumer.function in functions and consumer.clippable else None
 
 
 def _follow(convolution: Call, residual: str) -> list[Call]:
@@ -159,29 +166,34 @@ def _named(flow: Flow, name: str) -> list[Call]:
     path, _, number = name.partition("#")
     path = resolve_name(path, dict.fromkeys(module for module, _ in flow.outputs))
     calls = {n: call for (module, n), call in flow.outputs.items() if module == path}
-    if not number:
-        return list(calls.values())
-    if not number.isdigit() or int(number) not in calls:
-        raise InputError(f"{name!r} names a call that was not made; {path!r} ran {len(calls)} time(s), counted from 0")
-    return [calls[int(number)]]
+    if number:
+        if not number.isdigit() or int(number) not in calls:
+            raise InputError(
+                f"{name!r} names a call that was not made; {path!r} ran {len(calls)} time(s), counted from 0"
+            )
+        calls = {int(number): calls[int(number)]}
+    if not all(call.clippable for call in calls.values()):
+        raise InputError(
+            f"the output of module {path!r} is no value to hold on to: it is the image itself, comes with others out "
+            "of one call, or has no gradient that leads to the image; name another module"
+        )
+    return list(calls.values())
 
 
 def _names(model: nn.Module, flow: Flow) -> dict[int, str]:
-    leaves = {name for name, module in model.named_modules() if next(module.children(), None) is None}
-    stems = {
-        id(call): call.owner[0] if call.owner[0] in leaves else f"{call.owner[0]}:{call.function}"
-        for call in flow.calls
+    leaves = {name for name, module in model.named_modules() if name and next(module.children(), None) is None}
+
+    def stem_of(call: Call) -> str:
+        """A leaf's name for its output, and a function's in a module for any other value."""
+        name = call.owner[0]
+        return name if name in leaves and flow.outputs.get(call.owner) is call else f"{name}:{call.function}"
+
+    # in execution order, which numbers a leaf's outputs as its calls
+    runs: dict[str, list[Call]] = {}
+    for call in flow.calls:
+        runs.setdefault(stem_of(call), []).append(call)
+    return {
+        id(call): f"{stem}#{number}" if len(calls) > 1 else stem
+        for stem, calls in runs.items()
+        for number, call in enumerate(calls)
     }
-    # a leaf is counted by its own calls, a function in a block by its occurrences there
-    runs: dict[str, list[object]] = {}
-    for call in flow.calls:
-        seen = runs.setdefault(stems[id(call)], [])
-        mark: object = call.owner[1] if call.owner[0] in leaves else id(call)
-        if mark not in seen:
-            seen.append(mark)
-    names = {}
-    for call in flow.calls:
-        stem = stems[id(call)]
-        mark = call.owner[1] if call.owner[0] in leaves else id(call)
-        names[id(call)] = f"{stem}#{runs[stem].index(mark)}" if len(runs[stem]) > 1 else stem
-    return names

@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import abc
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, first_output
+from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
+from fei.core.dataflow import trace
 from fei.core.randomness import generator_for, image_digest
 from fei.core.scoring import Score, Target, check_score, check_target, evaluate, logits_of
+from fei.models.layers import feature_layers
 from fei.progress import Progress, reporter
 from fei.references import References, ReferenceSpec
+
+
+class Survey:
+    """What one pass on one image shows of a network, once a call.
+
+    Attributes:
+        model: The network.
+        flow: Its data flow.
+        classes: How many classes it has.
+    """
+
+    def __init__(self, model: nn.Module, x: Tensor) -> None:
+        self.model, self._image = model, x[:1]
+        with explained_failure(x):
+            self.flow, output = trace(model, x[:1])
+        self.classes = logits_of(output, 1).shape[1]
+
+    @cached_property
+    def feature_layers(self) -> Sequence[str]:
+        """Names of its feature layers, from shallow to deep."""
+        return feature_layers(self.model, self._image)
 
 
 @dataclass(frozen=True)
@@ -21,30 +47,75 @@ class Task:
     """Images to explain, with everything a method may need.
 
     Attributes:
-        model: The network.
+        survey: The network, and what is known of it.
         images: (n, C, H, W), n being the same in every chunk of a call.
-        chosen: Explained class of each image.
+        given: Class of each image, if the caller named one.
         target: As the caller gave it; a callable scores the output itself.
         score: What is explained of the output.
         reference: R of each image, broadcastable to it.
         digests: Content of each image, to derive sub-seeds from.
         seed: Of whatever is random.
         rows: Rows in one forward pass, for methods that make many from an image.
+        advance: To be told what share of the work on these images is done.
     """
 
-    model: nn.Module
+    survey: Survey
     images: Tensor
-    chosen: Tensor
+    given: Tensor | None
     target: Target
     score: Score
     reference: Tensor
     digests: list[str]
     seed: int
     rows: int
+    advance: Callable[[float], None]
+
+    @property
+    def model(self) -> nn.Module:
+        """The network."""
+        return self.survey.model
+
+    @cached_property
+    def chosen(self) -> Tensor:
+        """Explained class of each image; −1 where a callable scores the output."""
+        if callable(self.target):
+            return torch.full((len(self.images),), -1, device=self.images.device)
+        if self.given is not None:
+            return self.given
+        with torch.no_grad():
+            return self._top_classes(self.model(self.images.clone()))
 
     def phi(self, output: Any, copies: int = 1) -> Tensor:
         """The explained score of each row of an output in which every image stands `copies` times in a row."""
         return evaluate(output, self.target, self.chosen.repeat_interleave(copies), self.score)
+
+    def own_phi(self, output: Any) -> Tensor:
+        """The explained score of the images themselves; where no class was named, this output chooses it."""
+        if self.given is None and not callable(self.target):
+            self.__dict__.setdefault("chosen", self._top_classes(output))  # spares `chosen` a pass of its own
+        return self.phi(output)
+
+    def _top_classes(self, output: Any) -> Tensor:
+        return logits_of(output, len(self.images)).detach().argmax(1)
+
+    def scored(self, expected: int | None = None) -> Callable[[Tensor], Tensor]:
+        """The network as captum wants it: one number a row, the rows being versions of the images, also repeated.
+
+        Args:
+            expected: How many rows there will be in all, for progress.
+        """
+        done = 0
+
+        def forward(rows: Tensor) -> Tensor:
+            nonlocal done
+            done += len(rows)
+            chosen = self.chosen.repeat(-(-len(rows) // len(self.chosen)))[: len(rows)]
+            scores = evaluate(self.model(rows), self.target, chosen, self.score)
+            if expected is not None:
+                self.advance(min(1.0, done / expected))
+            return scores
+
+        return forward
 
     def generator(self, purpose: str) -> torch.Generator:
         """A generator for one purpose on the one image of this task."""
@@ -59,10 +130,20 @@ class Baseline(abc.ABC):
         score: What it explains: "logit" unless its authors took the probability.
         one_by_one: Whether it takes one image at a time, because it makes many rows, or draws at random, for each; the
             batch size then bounds the rows of its own forward passes (`Task.rows`).
+        rows_per_image: How many rows each image of a chunk takes in a forward pass.
+        parts: Into how many parts progress divides the work on an image.
     """
 
     score: Score = "logit"
     one_by_one: bool = False
+    rows_per_image: int = 1
+    parts: int = 1
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its options as plain data, what is explained (logit or probability) among them."""
+        config = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {name: value if _is_plain(value) else repr(value) for name, value in config.items()}
 
     @abc.abstractmethod
     def maps(self, task: Task) -> Tensor:
@@ -84,41 +165,57 @@ class Baseline(abc.ABC):
             x = check_inputs(inputs)
             check_mode(model)
             rows = check_batch_size(batch_size) or (default_rows(x) if self.one_by_one else 1)
-            size = 1 if self.one_by_one else rows
+            size = 1 if self.one_by_one else max(1, rows // self.rows_per_image)
             seed = 0 if generator is None else generator.initial_seed()
-            classes = logits_of(first_output(model, x), 1).shape[1]
-            given = check_target(target, len(x), classes)
+            survey = Survey(model, x)
+            given = check_target(target, len(x), survey.classes)
             if not callable(target):
-                check_score(self.score, classes)
+                check_score(self.score, survey.classes)
             digests = [image_digest(image) for image in x]
             references = References(reference, x, digests, model, seed).values
             maps = []
-            with reporter(progress, len(x)) as tick:
+            with reporter(progress, len(x) * self.parts) as tick:
+                counter = _Counter(tick)
                 for first in range(0, len(x), size):
                     # a short chunk is filled up with its last image: kernels differ by batch size
                     index = torch.arange(first, first + size, device=x.device).clamp(max=len(x) - 1)
-                    images = x[index]
-                    chosen = self._chosen(model, images, target) if given is None else given.to(x.device)[index]
+                    real = min(size, len(x) - first)
                     task = Task(
-                        model,
-                        images,
-                        chosen,
+                        survey,
+                        x[index],
+                        None if given is None else given.to(x.device)[index],
                         target,
                         self.score,
                         references[index],
                         [digests[i] for i in index.tolist()],
                         seed,
                         rows,
+                        counter.from_here(real * self.parts),
                     )
-                    real = min(size, len(x) - first)
                     maps.append(self.maps(task).detach()[:real])
-                    for _ in range(real):
-                        tick()
+                    task.advance(1)
         return torch.cat(maps)[:, None].to(torch.promote_types(x.dtype, torch.float32))
 
-    @staticmethod
-    def _chosen(model: nn.Module, images: Tensor, target: Target) -> Tensor:
-        if callable(target):
-            return torch.full((len(images),), -1, device=images.device)
-        with torch.no_grad():
-            return logits_of(model(images), len(images)).argmax(1)
+
+class _Counter:
+    """Turns shares of a chunk's work into ticks."""
+
+    def __init__(self, tick: Callable[[], None]) -> None:
+        self._tick, self._done = tick, 0
+
+    def from_here(self, ticks: int) -> Callable[[float], None]:
+        """What to call with the share that is done of work that takes that many ticks, starting now."""
+        start = self._done
+
+        def advance(share: float) -> None:
+            while self._done < start + int(share * ticks):
+                self._done += 1
+                self._tick()
+
+        return advance
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)

@@ -17,12 +17,13 @@ from fei.core.attribution import FEI
 from fei.core.scoring import Target
 from fei.errors import InputError
 from fei.methods._baseline import Baseline
+from fei.methods._options import Option, options_of
 from fei.methods.adapters import as_method
 from fei.methods.cam import GradCAM, GradCAMPlusPlus, LayerCAM, XGradCAM
 from fei.methods.extremal import ExtremalPerturbation
 from fei.methods.fei import FEIMethod
 from fei.methods.fgvce import FGVCE
-from fei.methods.fgvis import FGVisMethod
+from fei.methods.fgvis import FGVis, FGVisMethod
 from fei.methods.gradients import GradientShap, GuidedBackprop, IntegratedGradients, Saliency, SmoothGrad
 from fei.methods.iia import IIA
 from fei.methods.kernel_shap import KernelShap
@@ -65,13 +66,28 @@ class Method(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered method: its name, family, one line about it, what makes it, and the options it takes."""
+    """A registered method.
+
+    Attributes:
+        name: Its name.
+        family: "optimisation", "gradient", "activation", "perturbation", "chance" or "adapter".
+        summary: One line about it.
+        cost: Passes through the network for one image with the default options, forward + backward, besides up to four
+            forward passes to find the class and the layers.
+        source: Who described it first, and where.
+        factory: What makes it.
+        options: What it can be told.
+        documentation: The whole description: equation, source, licence, cost.
+    """
 
     name: str
     family: str
     summary: str
+    cost: str
+    source: str
     factory: Callable[..., Method]
-    options: tuple[str, ...]
+    options: tuple[Option, ...]
+    documentation: str
 
 
 _VARIANTS = {
@@ -84,53 +100,111 @@ _VARIANTS = {
     "none": "no constraint on the network's inside",
 }
 
-
-_BASELINES: tuple[tuple[str, str, str, type[Baseline]], ...] = (
-    ("saliency", "gradient", "largest absolute gradient over the channels", Saliency),
-    ("smoothgrad", "gradient", "mean gradient over noisy copies of the image", SmoothGrad),
-    ("integrated-gradients", "gradient", "gradients integrated from the reference to the image", IntegratedGradients),
-    ("guided-backprop", "gradient", "gradient with every ReLU blocking negative gradients too", GuidedBackprop),
-    ("gradient-shap", "gradient", "gradients between random colours and the image, times the difference", GradientShap),
-    ("gradcam", "activation", "channels of the last feature map weighted by their mean gradient", GradCAM),
-    ("gradcam++", "activation", "channels weighted by the positive gradients of single positions", GradCAMPlusPlus),
-    ("layercam", "activation", "features weighted position by position by their positive gradient", LayerCAM),
-    ("xgradcam", "activation", "channels weighted by the gradient averaged where they are active", XGradCAM),
-    ("scorecam", "activation", "channels weighted by the score of the image they leave visible", ScoreCAM),
-    ("liftcam", "activation", "channels weighted by their DeepLIFT contribution to the logit", LiftCAM),
-    ("iia", "activation", "head gradients integrated over images and activations", IIA),
-    ("fgvce", "activation", "Shapley values of the points of the last feature map, after FG-VCE", FGVCE),
-    ("rise", "perturbation", "the mean score of random masks that show a pixel", RISE),
+_EQO = "150 + 150"  # five quantiles, thirty steps
+# name, family, what it does, passes (forward + backward), source, class
+_BASELINES: tuple[tuple[str, str, str, str, str, type[Baseline]], ...] = (
     (
-        "extremal-perturbation",
-        "perturbation",
-        "smooth masks of fixed areas that keep the score highest",
-        ExtremalPerturbation,
+        *("saliency", "gradient", "largest absolute gradient over the channels", "1 + 1"),
+        *("Simonyan et al. 2013, arXiv:1312.6034", Saliency),
     ),
-    ("occlusion", "perturbation", "what the score loses when a window is painted over", Occlusion),
-    ("kernel-shap", "perturbation", "Shapley values of segments by weighted linear regression", KernelShap),
-    ("random", "chance", "a random number for each pixel", Random),
+    (
+        *("smoothgrad", "gradient", "mean gradient over noisy copies of the image", "50 + 50"),
+        *("Smilkov et al. 2017, arXiv:1706.03825", SmoothGrad),
+    ),
+    (
+        *("integrated-gradients", "gradient", "gradients integrated from the reference to the image", "50 + 50"),
+        *("Sundararajan et al. 2017, arXiv:1703.01365", IntegratedGradients),
+    ),
+    (
+        *("guided-backprop", "gradient", "gradient with every ReLU blocking negative gradients too", "1 + 1"),
+        *("Springenberg et al. 2014, arXiv:1412.6806", GuidedBackprop),
+    ),
+    (
+        *("gradient-shap", "gradient", "gradients between random colours and the image, times the difference"),
+        *("50 + 50", "Lundberg & Lee 2017, arXiv:1705.07874", GradientShap),
+    ),
+    (
+        *("gradcam", "activation", "channels of the last feature map weighted by their mean gradient", "1 + 1"),
+        *("Selvaraju et al. 2017, arXiv:1610.02391", GradCAM),
+    ),
+    (
+        *("gradcam++", "activation", "channels weighted by the positive gradients of single positions", "1 + 1"),
+        *("Chattopadhay et al. 2018, arXiv:1710.11063", GradCAMPlusPlus),
+    ),
+    (
+        *("layercam", "activation", "features weighted position by position by their positive gradient", "1 + 1"),
+        *("Jiang et al. 2021, doi:10.1109/TIP.2021.3089943", LayerCAM),
+    ),
+    (
+        *("xgradcam", "activation", "channels weighted by the gradient averaged where they are active", "1 + 1"),
+        *("Fu et al. 2020, arXiv:2008.02312", XGradCAM),
+    ),
+    (
+        *("scorecam", "activation", "channels weighted by the score of the image they leave visible"),
+        *("channels + 0", "Wang et al. 2020, arXiv:1910.01279", ScoreCAM),
+    ),
+    (
+        *("liftcam", "activation", "channels weighted by their DeepLIFT contribution to the logit", "1 + head"),
+        *("Jung & Oh 2021, arXiv:2102.05228", LiftCAM),
+    ),
+    (
+        *("iia", "activation", "head gradients integrated over images and activations", "10 + 100 heads"),
+        *("Barkan et al. 2023, arXiv:2310.20585", IIA),
+    ),
+    (
+        *("fgvce", "activation", "Shapley values of the points of the last feature map, after FG-VCE"),
+        *("1 + 64 heads a point", "Zhang et al. 2025, arXiv:2511.07974", FGVCE),
+    ),
+    (
+        *("rise", "perturbation", "the mean score of random masks that show a pixel", "4000 + 0"),
+        *("Petsiuk et al. 2018, arXiv:1806.07421", RISE),
+    ),
+    (
+        *("extremal-perturbation", "perturbation", "smooth masks of fixed areas that keep the score highest"),
+        *("3200 + 3200", "Fong et al. 2019, arXiv:1910.08485", ExtremalPerturbation),
+    ),
+    (
+        *("occlusion", "perturbation", "what the score loses when a window is painted over", "170 + 0"),
+        *("Zeiler & Fergus 2014, arXiv:1311.2901", Occlusion),
+    ),
+    (
+        *("kernel-shap", "perturbation", "Shapley values of segments by weighted linear regression", "1000 + 0"),
+        *("Lundberg & Lee 2017, arXiv:1705.07874", KernelShap),
+    ),
+    ("random", "chance", "a random number for each pixel", "0 + 0", "the floor of any metric", Random),
 )
 
-
-def _options(factory: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(p for p in inspect.signature(factory).parameters if p not in {"model", "variant"})
-
-
+_FEI_OPTIONS = options_of(FEI, without=frozenset({"model", "variant"}))
 _ENTRIES = {
     entry.name: entry
     for entry in (
         *(
-            Entry(f"fei-{variant}", "optimisation", f"FEI, {summary}", partial(FEIMethod, variant), _options(FEI))
+            Entry(
+                f"fei-{variant}",
+                "optimisation",
+                f"FEI, {summary}",
+                _EQO,
+                "the FEI paper",
+                partial(FEIMethod, variant),
+                _FEI_OPTIONS,
+                inspect.getdoc(FEI) or "",
+            )
             for variant, summary in _VARIANTS.items()
         ),
         Entry(
             "fgvis",
             "optimisation",
             "masks per channel, gradients kept in the original range",
+            _EQO,
+            "Wagner et al. 2019, arXiv:1908.02686",
             FGVisMethod,
-            _options(FEI),
+            _FEI_OPTIONS,
+            inspect.getdoc(FGVis) or "",
         ),
-        *(Entry(name, family, summary, method, _options(method)) for name, family, summary, method in _BASELINES),
+        *(
+            Entry(name, family, summary, cost, source, method, options_of(method), inspect.getdoc(method) or "")
+            for name, family, summary, cost, source, method in _BASELINES
+        ),
     )
 }
 
@@ -143,7 +217,7 @@ def available(pattern: str = "*") -> list[str]:
 def describe(name: str) -> Entry:
     """The registry's entry of a method, or of what a "package.module:object" string names."""
     if ":" in name:  # its options are checked when it is made
-        return Entry(name, "adapter", "attribution code from elsewhere", partial(as_method, name), ())
+        return Entry(name, "adapter", "attribution code from elsewhere", "?", "", partial(as_method, name), (), "")
     entry = _ENTRIES.get(name.lower())
     if entry is None:
         close = difflib.get_close_matches(name.lower(), _ENTRIES, n=3)
@@ -155,7 +229,9 @@ def describe(name: str) -> Entry:
 def create(name: str, **options: Any) -> Method:
     """A method by name, with its options."""
     entry = describe(name)
-    unknown = [option for option in options if option not in entry.options and entry.family != "adapter"]
+    known = [option.name for option in entry.options]
+    unknown = [option for option in options if option not in known and entry.family != "adapter"]
     if unknown:
-        raise InputError(f"method {entry.name!r} has no option {unknown[0]!r}; it takes {', '.join(entry.options)}")
+        takes = f"it takes {', '.join(known)}" if known else "it takes none"
+        raise InputError(f"method {entry.name!r} has no option {unknown[0]!r}; {takes}")
     return entry.factory(**options)

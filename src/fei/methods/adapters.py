@@ -96,12 +96,18 @@ class _Adapter(Baseline):
     def __repr__(self) -> str:
         return f"as_method({self.source})"
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """Where the code comes from, and its options."""
+        return {"source": self.source, "options": {name: repr(value) for name, value in self.options.items()}}
+
     @abc.abstractmethod
     def run(self, task: Task) -> tuple[Any, bool]:
         """What the foreign code returns for one image, and whether it is a layer's map, of any resolution."""
 
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
+        task.chosen  # noqa: B018  # found now: a pass amid the foreign hooks would be mistaken for theirs
         with kept_state(task.model), forked_random_state(task.generator("adapter").initial_seed()):
             result, of_layer = self.run(task)
         return checked_maps(result, task.images, self.source, resize=of_layer)

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional as F
 
-from fei.core.dataflow import trace
 from fei.core.pathway import visit_sites
 from fei.core.scoring import Score, check_score
 from fei.core.sites import Site, find_layer
 from fei.errors import ModelError
 from fei.methods._baseline import Baseline, Task
-from fei.models.layers import feature_layers
 
 
-def cam_site(model: nn.Module, images: Tensor, layer: str | None) -> Site:
+def cam_site(task: Task, layer: str | None) -> Site:
     """Where the features are: the named layer, or the last spatial feature map of the network."""
     if layer is None:
-        names: Sequence[str] = feature_layers(model, images)
+        names = task.survey.feature_layers
         if not names:
             raise ModelError("the network has no spatial feature layer; name one with layer=, or use another method")
         layer = names[-1]
-    flow, _ = trace(model, images[:1])
-    return find_layer(model, flow, layer)
+    return find_layer(task.model, task.survey.flow, layer)
 
 
 def features_at(task: Task, site: Site) -> Tensor:
@@ -40,19 +37,20 @@ def features_at(task: Task, site: Site) -> Tensor:
 def features_and_gradients(task: Task, site: Site) -> tuple[Tensor, Tensor]:
     """Activations A of a site and the gradient of the score with respect to them, (n, C, h, w) each.
 
-    A hook on the value takes the gradient, so that what overwrites the value in place afterwards does not matter.
+    The gradient is taken at the value's place in the graph, so that what overwrites the value in place afterwards does
+    not matter, and the pass backwards ends there.
     """
     kept: list[Tensor] = []
-    gradients: list[Tensor] = []
+    places: list[GradientEdge] = []
 
     def keep(_: int, value: Tensor) -> None:
         kept.append(value.detach().clone())
-        value.register_hook(lambda grad: gradients.append(grad))
+        places.append(get_gradient_edge(value))
 
     images = task.images.detach().requires_grad_()
-    score = task.phi(visit_sites(task.model, [site], images, keep))
-    torch.autograd.grad(score.sum(), images)
-    return _spatial(kept[0], site), gradients[0]
+    score = task.own_phi(visit_sites(task.model, [site], images, keep))
+    (gradients,) = torch.autograd.grad(score.sum(), places)
+    return _spatial(kept[0], site), gradients
 
 
 def upsample(maps: Tensor, images: Tensor) -> Tensor:
@@ -91,7 +89,7 @@ class GradientCAM(Baseline):
 
     def maps(self, task: Task) -> Tensor:
         """Maps of a chunk."""
-        features, gradients = features_and_gradients(task, cam_site(task.model, task.images, self.layer))
+        features, gradients = features_and_gradients(task, cam_site(task, self.layer))
         weighted = (self.weights(features, gradients) * features).sum(1)
         return upsample(weighted.relu() if self.relu else weighted, task.images)
 
@@ -100,7 +98,7 @@ class GradCAM(GradientCAM):
     """Grad-CAM: ReLU(Σ_k w_k A_k) with w_k = mean over positions of ∂s/∂A_k.
 
     Selvaraju et al. 2017, "Grad-CAM: visual explanations from deep networks via gradient-based localization". One
-    forward and one backward pass. Options as in `GradientCAM`.
+    forward and one backward pass. Written from the paper; options as in `GradientCAM`.
     """
 
     def weights(self, features: Tensor, gradients: Tensor) -> Tensor:
@@ -113,7 +111,7 @@ class GradCAMPlusPlus(GradientCAM):
 
     Chattopadhay et al. 2018, "Grad-CAM++: improved visual explanations for deep convolutional networks", equation 19.
     One forward and one backward pass. The paper derives α for the exponential of the score, whose gradient is g times
-    a positive number an image: g itself gives the same ranking. Options as in `GradientCAM`.
+    a positive number an image: g itself gives the same ranking. Written from the paper; options as in `GradientCAM`.
     """
 
     def weights(self, features: Tensor, gradients: Tensor) -> Tensor:
@@ -129,7 +127,8 @@ class LayerCAM(GradientCAM):
     """LayerCAM: ReLU(Σ_k ReLU(g_k)⊙A_k), a weight for each position instead of each channel.
 
     Jiang et al. 2021, "LayerCAM: exploring hierarchical class activation maps for localization". One forward and one
-    backward pass. Of one layer: the paper's fusion of several is not part of it. Options as in `GradientCAM`.
+    backward pass. Of one layer: the paper's fusion of several is not part of it. Written from the paper; options as in
+    `GradientCAM`.
     """
 
     def weights(self, features: Tensor, gradients: Tensor) -> Tensor:
@@ -141,7 +140,7 @@ class XGradCAM(GradientCAM):
     """XGrad-CAM: ReLU(Σ_k w_k A_k) with w_k = Σ_ij (A_k,ij / Σ_ab A_k,ab)·g_k,ij, 0 for a channel that sums to 0.
 
     Fu et al. 2020, "Axiom-based Grad-CAM: towards accurate visualization and explanation of CNNs". One forward and one
-    backward pass. Options as in `GradientCAM`.
+    backward pass. Written from the paper; options as in `GradientCAM`.
     """
 
     def weights(self, features: Tensor, gradients: Tensor) -> Tensor:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from fei.core.checks import check_batch_size, check_inputs
 from fei.core.randomness import generator_for
-from fei.core.scoring import Score, Target, check_score
+from fei.core.scoring import Score, check_score
 from fei.errors import InputError
 from fei.methods._baseline import Baseline, Task
-from fei.progress import Progress, reporter
-from fei.references import ReferenceSpec
 
 _LEARNING_RATE, _MOMENTUM, _DAMPENING = 0.01, 0.9, 0.9
 _AREA_WEIGHT, _AREA_GROWTH = 300.0, 1.0035
@@ -49,6 +45,8 @@ class ExtremalPerturbation(Baseline):
         score: s, "logit" as in the original, or "softmax".
     """
 
+    parts = 100
+
     def __init__(
         self,
         *,
@@ -69,32 +67,7 @@ class ExtremalPerturbation(Baseline):
             raise InputError(f"`sigma` must be a finite number above 0; got {sigma!r}")
         check_score(score)
         self.areas, self.steps, self.cell, self.sigma, self.score = tuple(areas), steps, cell, sigma, score
-        self._tick: Callable[[], None] = lambda: None
-
-    def __call__(
-        self,
-        model: nn.Module,
-        inputs: Tensor,
-        target: Target = None,
-        *,
-        reference: ReferenceSpec = None,
-        generator: torch.Generator | None = None,
-        batch_size: int | None = None,
-        progress: bool | Progress = False,
-    ) -> Tensor:
-        """Attribution maps (N, 1, H, W); see `fei.methods.Method`.
-
-        The areas of an image go through the network together, so a batch has at least as many rows as there are areas.
-        Progress is counted in steps.
-        """
-        x = check_inputs(inputs)
-        images = max(1, (check_batch_size(batch_size) or 1) // len(self.areas))
-        with reporter(progress, -(-len(x) // images) * self.steps) as tick:
-            watched = copy.copy(self)  # one instance may serve several calls at once
-            watched._tick = tick
-            return Baseline.__call__(
-                watched, model, x, target, reference=reference, generator=generator, batch_size=images
-            )
+        self.rows_per_image = len(self.areas)  # they go through the network together
 
     def maps(self, task: Task) -> Tensor:
         """Maps of a chunk."""
@@ -125,7 +98,7 @@ class ExtremalPerturbation(Baseline):
             descent.step()
             with torch.no_grad():
                 grids.clamp_(0, 1)
-            self._tick()
+            task.advance((step + 1) / self.steps)
         return inside(smooth(grids.detach()))
 
 

@@ -29,6 +29,11 @@ class FEIMethod:
     def _explainer(self, model: nn.Module) -> FEI:
         return FEI(model, self.variant, **self.options)
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """All settings as plain data, those of the preset included."""
+        return self._explainer(nn.Identity()).config
+
     def __call__(
         self,
         model: nn.Module,

@@ -19,7 +19,7 @@ class FGVCE(Baseline):
     search needs a partner image and is not part of it, and their own code is not public. S are the positions before p
     in a random order, absent positions hold the zero vector. Sampled with antithetic permutations (each order and its
     reverse), exactly complete: every permutation's contributions sum to s(A) − s(0). One forward pass, and
-    permutations × positions forward passes of the head.
+    permutations × positions forward passes of the head. Written from the definition of the Shapley value.
 
     Args:
         permutations: Orders to sample, an even number.
@@ -28,6 +28,7 @@ class FGVCE(Baseline):
     """
 
     one_by_one = True
+    parts = 100
 
     def __init__(self, *, permutations: int = 64, layer: str | None = None, score: Score = "logit") -> None:
         check_score(score)
@@ -38,15 +39,16 @@ class FGVCE(Baseline):
     @torch.no_grad()
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
-        head = Head(task.model, task.images, cam_site(task.model, task.images, self.layer))
+        head = Head(task.model, task.images, cam_site(task, self.layer))
         size = head.features.shape[2:]
         points = size[0] * size[1]
         generator = task.generator("permutations")
         values = torch.zeros(points, device=task.images.device)
-        for _ in range(self.permutations // 2):
+        for pair in range(self.permutations // 2):
             order = torch.randperm(points, generator=generator).to(task.images.device)
             for one in (order, order.flip(0)):
                 values[one] += self._contributions(task, head, one) / self.permutations
+            task.advance(2 * (pair + 1) / self.permutations)
         return upsample(values.view(1, *size), task.images)
 
     def _contributions(self, task: Task, head: Head, order: Tensor) -> Tensor:

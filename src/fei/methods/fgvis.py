@@ -27,7 +27,7 @@ class FGVis(FEI):
     Wagner et al. 2019, "Interpretable and fine-grained visual explanations for convolutional neural networks", inside
     ensemble quantile optimisation, as the FEI paper compares it (section 4.2). There is a mask value for each pixel
     *and channel*, so that x̃ may take colours that are in neither x nor R; the map is the mean over channels. Cost as
-    FEI's.
+    FEI's. Written from the paper.
 
     Args:
         model: The classifier.

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 
 import torch
 from captum.attr import IntegratedGradients as CaptumIntegratedGradients
 from captum.attr import Saliency as CaptumSaliency
 from torch import Tensor, nn
 
-from fei.core.dataflow import Call, trace
+from fei.core.dataflow import Call
 from fei.core.pathway import visit_sites
-from fei.core.scoring import Score, check_score, evaluate
+from fei.core.scoring import Score, check_score
 from fei.core.sites import Site, unreachable
 from fei.errors import InputError, ModelError
-from fei.methods._baseline import Baseline, Task
+from fei.methods._baseline import Baseline, Survey, Task
 from fei.references import Reference, References
 
 _RELUS = frozenset({"relu", "relu_", "relu6"})
 _CLAMPS = frozenset({"hardtanh", "hardtanh_"})  # what nn.ReLU6 calls
-
-
-def _scored(task: Task) -> Callable[[Tensor], Tensor]:
-    """The network as captum wants it: one number a row, also for images that captum has repeated along the batch."""
-
-    def forward(rows: Tensor) -> Tensor:
-        chosen = task.chosen.repeat(-(-len(rows) // len(task.chosen)))[: len(rows)]
-        return evaluate(task.model(rows), task.target, chosen, task.score)
-
-    return forward
 
 
 def _row_gradients(task: Task, rows: Tensor) -> Tensor:
@@ -48,7 +37,8 @@ def _check_count(name: str, value: int) -> None:
 class Saliency(Baseline):
     """Saliency: the largest absolute gradient over the colour channels, max_c |∂s/∂x_c|.
 
-    Simonyan, Vedaldi & Zisserman 2013, "Deep inside convolutional networks". One forward and one backward pass.
+    Simonyan, Vedaldi & Zisserman 2013, "Deep inside convolutional networks"; computed by captum (BSD-3). One forward
+    and one backward pass.
 
     Args:
         score: s, "logit" as in the original, or "softmax".
@@ -60,7 +50,9 @@ class Saliency(Baseline):
 
     def maps(self, task: Task) -> Tensor:
         """Maps of a chunk."""
-        gradient: Tensor = CaptumSaliency(_scored(task)).attribute(task.images.requires_grad_(), abs=True)
+        gradient: Tensor = CaptumSaliency(lambda images: task.own_phi(task.model(images))).attribute(
+            task.images.requires_grad_(), abs=True
+        )
         return gradient.amax(1)
 
 
@@ -69,7 +61,8 @@ class SmoothGrad(Baseline):
 
     Smilkov et al. 2017, "SmoothGrad: removing noise by adding noise". `samples` forward and backward passes. The mean
     is taken over signed gradients and the absolute value afterwards, as in the original; so with no noise this is
-    `Saliency`. Each image has a generator of its own; captum's NoiseTunnel draws from the global one.
+    `Saliency`. Written from the paper: each image has a generator of its own, where captum's NoiseTunnel draws from the
+    global one.
 
     Args:
         samples: Noisy copies of the image.
@@ -78,6 +71,7 @@ class SmoothGrad(Baseline):
     """
 
     one_by_one = True
+    parts = 10
 
     def __init__(self, *, samples: int = 50, noise: float = 0.15, score: Score = "logit") -> None:
         _check_count("samples", samples)
@@ -97,19 +91,24 @@ class SmoothGrad(Baseline):
             # drawn copy by copy: the draws then do not depend on how many copies share a pass
             noise = torch.stack([torch.randn(image.shape, generator=generator) for _ in range(count)])
             total += _row_gradients(task, image + sigma * noise.to(image)).to(total).sum(0)
+            task.advance((first + count) / self.samples)
         return (total / self.samples).abs().amax(0, keepdim=True)
 
 
 class IntegratedGradients(Baseline):
     """Integrated gradients: Σ_c (x − R)_c · ∫₀¹ ∂s(R + t(x − R))/∂x_c dt, by the Gauss-Legendre rule.
 
-    Sundararajan, Taly & Yan 2017, "Axiomatic attribution for deep networks". `steps` forward and backward passes. The
-    path starts at the reference R of the call; zero in a normalised input space would be the mean colour, not black.
+    Sundararajan, Taly & Yan 2017, "Axiomatic attribution for deep networks"; computed by captum (BSD-3). `steps`
+    forward and backward passes. The path starts at the reference R of the call; zero in a normalised input space would
+    be the mean colour, not black.
 
     Args:
         steps: Points of the integral.
         score: s, "logit" or "softmax".
     """
+
+    one_by_one = True
+    parts = 10
 
     def __init__(self, *, steps: int = 50, score: Score = "logit") -> None:
         _check_count("steps", steps)
@@ -117,12 +116,12 @@ class IntegratedGradients(Baseline):
         self.steps, self.score = steps, score
 
     def maps(self, task: Task) -> Tensor:
-        """Maps of a chunk."""
-        attribution: Tensor = CaptumIntegratedGradients(_scored(task)).attribute(
+        """The map of one image."""
+        attribution: Tensor = CaptumIntegratedGradients(task.scored(self.steps)).attribute(
             task.images,
             baselines=task.reference.expand_as(task.images),
             n_steps=self.steps,
-            internal_batch_size=max(len(task.images), task.rows),
+            internal_batch_size=task.rows,
         )
         return attribution.sum(1)
 
@@ -133,7 +132,8 @@ class GradientShap(Baseline):
     Lundberg & Lee 2017, "A unified approach to interpreting model predictions"; Erion et al. 2021 as expected
     gradients. `samples` forward and backward passes. The method needs a distribution of baselines and not one
     reference, so every sample draws a colour as the default reference R is drawn (R_1 is that R), and the reference
-    of the call is not used. The map sums to s(x) − mean_j s(R_j) up to the error of sampling t.
+    of the call is not used. The map sums to s(x) − mean_j s(R_j) up to the error of sampling t. Written from the
+    papers.
 
     Args:
         samples: Pairs (R_j, t_j); fewer than 20 colours are a poor distribution.
@@ -141,6 +141,7 @@ class GradientShap(Baseline):
     """
 
     one_by_one = True
+    parts = 10
 
     def __init__(self, *, samples: int = 50, score: Score = "logit") -> None:
         _check_count("samples", samples)
@@ -154,19 +155,21 @@ class GradientShap(Baseline):
         colours = torch.cat([drawn.at(j) for j in range(self.samples)])
         places = torch.rand((self.samples, 1, 1, 1), generator=task.generator("gradient-shap")).to(image)
         total = torch.zeros_like(image, dtype=torch.promote_types(image.dtype, torch.float32))
-        for colour, place in zip(colours.split(task.rows), places.split(task.rows), strict=True):
+        batches = zip(colours.split(task.rows), places.split(task.rows), strict=True)
+        for number, (colour, place) in enumerate(batches, start=1):
             difference = image - colour
             total += (difference * _row_gradients(task, colour + place * difference)).to(total).sum(0)
+            task.advance(min(1.0, number * task.rows / self.samples))
         return (total / self.samples).sum(0, keepdim=True)
 
 
 class GuidedBackprop(Baseline):
     """Guided backpropagation: max_c |∂s/∂x_c| where every ReLU also blocks negative gradients, γ → max(γ, 0)·[h > 0].
 
-    Springenberg et al. 2015, "Striving for simplicity: the all convolutional net". Two forward passes and a backward
+    Springenberg et al. 2015, "Striving for simplicity: the all convolutional net". One forward and one backward
     pass. ReLU and ReLU6 are found in the data flow, so in-place, reused and functional ones count (captum's method
     sees nn.ReLU modules only). Other activations, among them a clamp at zero written by hand, keep their gradient.
-    The map is known to depend little on the class and the upper layers (Adebayo et al. 2018).
+    The map is known to depend little on the class and the upper layers (Adebayo et al. 2018). Written from the paper.
 
     Args:
         score: s, "logit" as in the original, or "softmax".
@@ -179,16 +182,15 @@ class GuidedBackprop(Baseline):
     def maps(self, task: Task) -> Tensor:
         """Maps of a chunk."""
         images = task.images.detach().requires_grad_()
-        output = visit_sites(task.model, _relu_sites(task.model, task.images), images, _block_negative_gradients)
-        (gradients,) = torch.autograd.grad(task.phi(output).sum(), images)
+        output = visit_sites(task.model, _relu_sites(task.survey), images, _block_negative_gradients)
+        (gradients,) = torch.autograd.grad(task.own_phi(output).sum(), images)
         return gradients.abs().amax(1)
 
 
-def _relu_sites(model: nn.Module, images: Tensor) -> list[Site]:
+def _relu_sites(survey: Survey) -> list[Site]:
     """Every value that comes out of a ReLU and has a gradient, in execution order."""
-    flow, _ = trace(model, images[:1])
-    relus = [call for call in flow.calls if is_relu(model, call) and call.differentiable]
-    hidden = unreachable(flow)
+    relus = [call for call in survey.flow.calls if is_relu(survey.model, call) and call.differentiable]
+    hidden = unreachable(survey.flow)
     if not relus:
         raise ModelError(
             "guided backpropagation found no ReLU in the network"

@@ -20,7 +20,7 @@ class IIA(Baseline):
     Barkan et al. 2023, "Visual explanations via iterated integrated attributions". Images x_i = (i/n)·x go from black
     (zero) to the image; for each, activations A^{ij} = B + (j/m)·(A(x_i) − B) go from a baseline B to those of the last
     feature layer, and the head's gradient is taken there. n forward passes, and n·m forward and backward passes of the
-    head.
+    head. Written from the paper.
 
     Args:
         outer: n.
@@ -32,6 +32,7 @@ class IIA(Baseline):
     """
 
     one_by_one = True
+    parts = 10
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class IIA(Baseline):
 
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
-        site = cam_site(task.model, task.images, self.layer)
+        site = cam_site(task, self.layer)
         total = torch.zeros((), device=task.images.device)
         for step in range(1, self.outer + 1):
             head = Head(task.model, task.images * (step / self.outer), site)
@@ -60,6 +61,7 @@ class IIA(Baseline):
                 leaf = features.detach().requires_grad_()
                 (gradient,) = torch.autograd.grad(task.phi(head(leaf), copies=len(leaf)).sum(), leaf)
                 total = total + (gradient * features.relu()).sum((0, 1))
+            task.advance(step / self.outer)
         return upsample(total[None], task.images)
 
     def _path(self, features: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ class KernelShap(Baseline):
     """
 
     one_by_one = True
+    parts = 100
 
     def __init__(self, *, samples: int = 1000, segments: int = 100, score: Score = "logit") -> None:
         for name, value in (("samples", samples), ("segments", segments)):
@@ -53,7 +54,7 @@ class KernelShap(Baseline):
             raise InputError(
                 f"`samples` is {self.samples}, too few to solve for {count} segments; raise it or lower `segments`"
             )
-        method = CaptumKernelShap(lambda rows: task.phi(task.model(rows), copies=len(rows)))
+        method = CaptumKernelShap(task.scored(self.samples))
         with forked_random_state(task.generator("kernel-shap").initial_seed()):  # captum draws from the global state
             values: Tensor = method.attribute(
                 task.images,

@@ -24,7 +24,8 @@ class LiftCAM(Baseline):
     et al. 2017) through the head: a nonlinearity y = f(z) passes the multiplier Δy/Δz between the features and the zero
     baseline instead of its derivative; everything else passes its gradient, which is exact for what is linear, and for
     max-pooling of non-negative features over a zero baseline. On a head of pooling and one linear layer,
-    c_k = w_k·mean(A_k). One forward pass, and one forward and backward pass of the head.
+    c_k = w_k·mean(A_k). One forward pass, and one forward and backward pass of the head. Written from the papers:
+    captum's DeepLift needs modules that are used once.
 
     Args:
         layer: Module whose output is A; by default the last spatial feature map.
@@ -40,7 +41,7 @@ class LiftCAM(Baseline):
 
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
-        head = Head(task.model, task.images, cam_site(task.model, task.images, self.layer))
+        head = Head(task.model, task.images, cam_site(task, self.layer))
         features = head.features
         # the features and their baseline go through the head together, so that each nonlinearity sees both
         pair = torch.cat([features, torch.zeros_like(features)]).requires_grad_()

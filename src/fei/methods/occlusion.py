@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from captum.attr import Occlusion as CaptumOcclusion
@@ -28,6 +29,7 @@ class Occlusion(Baseline):
     """
 
     one_by_one = True
+    parts = 100
 
     def __init__(
         self,
@@ -45,7 +47,8 @@ class Occlusion(Baseline):
         """The map of one image."""
         channels, *size = task.images.shape[1:]
         window, stride = self._geometry((size[0], size[1]))
-        attribution: Tensor = CaptumOcclusion(lambda rows: task.phi(task.model(rows), copies=len(rows))).attribute(
+        windows = math.prod(1 + -(-(side - w) // step) for side, w, step in zip(size, window, stride, strict=True))
+        attribution: Tensor = CaptumOcclusion(task.scored(1 + windows)).attribute(
             task.images,
             sliding_window_shapes=(channels, *window),
             strides=(channels, *stride),

@@ -56,6 +56,7 @@ def scores_under(
             scores = task.phi(task.model(masked), copies=task.rows)
         real = min(task.rows, count - first)
         yield batch[:real], scores[:real]
+        task.advance((first + real) / count)
 
 
 class RISE(Baseline):
@@ -75,6 +76,7 @@ class RISE(Baseline):
     """
 
     one_by_one = True
+    parts = 100
 
     def __init__(
         self,

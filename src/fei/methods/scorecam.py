@@ -21,7 +21,7 @@ class ScoreCAM(Baseline):
     pass, and a row for each channel that is not constant; a constant one has no mask and weight 0. The map is returned
     before the final ReLU, which makes ties, unless `relu` asks for the published one. Two variants are in use under
     this name: the authors' code weights by the class probability under the mask, torchcam and pytorch-grad-cam by a
-    softmax of the logits over the channels.
+    softmax of the logits over the channels. Written from the paper.
 
     Args:
         layer: Module whose output is A; by default the last spatial feature map.
@@ -33,6 +33,7 @@ class ScoreCAM(Baseline):
     """
 
     one_by_one = True
+    parts = 100
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class ScoreCAM(Baseline):
 
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
-        features = features_at(task, cam_site(task.model, task.images, self.layer))[0]
+        features = features_at(task, cam_site(task, self.layer))[0]
         weighted = (self._weights(task, features).view(-1, 1, 1) * features).sum(0, keepdim=True)
         return upsample(weighted.relu() if self.relu else weighted, task.images)
 

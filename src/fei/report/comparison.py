@@ -41,6 +41,23 @@ def comparison(
     return result
 
 
+def grid(image: Pixels, maps: Mapping[str, NDArray[Any]], headline: str) -> Figure:
+    """The maps of several methods over one photograph, with their names.
+
+    Args:
+        image: The photograph (H, W, 3), 8-bit RGB.
+        maps: For each method, its map (H, W).
+        headline: What is explained, in one line.
+    """
+    columns = min(7, len(maps) + 1)
+    rows = -(-(len(maps) + 1) // columns)
+    height = _ROW * image.shape[0] / image.shape[1] + 0.3
+    result = notebook_figure(figsize=(columns * _COLUMN, rows * height + 0.4), layout="constrained", dpi=150)
+    result.suptitle(shortened(headline, 100), fontsize=11, fontweight="bold", x=0.01, ha="left", parse_math=False)
+    _maps(result, image, maps, rows, columns)
+    return result
+
+
 def _maps(figure: Any, image: Pixels, maps: Mapping[str, NDArray[Any]], rows: int, columns: int) -> None:
     cells = figure.subplots(rows, columns, squeeze=False).ravel()
     for cell in cells:

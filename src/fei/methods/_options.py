@@ -1,0 +1,84 @@
+"""The options of a method, read off its constructor and docstring, and how a text becomes the value of one."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a method.
+
+    Attributes:
+        name: Its name.
+        type: What it takes, as the signature says it.
+        default: Its default; of FEI's, ``None`` stands for what the preset says.
+        help: What it is, from the docstring.
+    """
+
+    name: str
+    type: str
+    default: Any
+    help: str
+
+    def parse(self, text: str) -> Any:
+        """The value a text stands for: JSON, numbers separated by commas, or the text itself.
+
+        Whether it suits the method is the method's to say.
+        """
+        value = _parsed(text.strip())
+        if isinstance(value, bool | int | float) and not re.search(r"bool|int|float|Any", self.type):
+            return text.strip()  # a layer may be called "4"
+        return value
+
+
+def options_of(factory: Callable[..., Any], *, without: frozenset[str] = frozenset()) -> tuple[Option, ...]:
+    """The keyword options of a class, in the order of its signature."""
+    told = _told(factory)
+    return tuple(
+        Option(name, _type(parameter), parameter.default, told.get(name, ""))
+        for name, parameter in inspect.signature(factory).parameters.items()
+        if name not in without
+    )
+
+
+def _type(parameter: inspect.Parameter) -> str:
+    annotation = parameter.annotation
+    return "Any" if annotation is inspect.Parameter.empty else str(annotation)
+
+
+def _told(factory: Callable[..., Any]) -> dict[str, str]:
+    """What the docstrings of a class and its bases say about each argument."""
+    told: dict[str, str] = {}
+    for cls in reversed(inspect.getmro(factory) if inspect.isclass(factory) else (factory,)):
+        _, _, section = inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("\nArgs:\n")
+        section = re.split(r"\n(?=\S)", section, maxsplit=1)[0]
+        for entry in re.split(r"\n(?=\S)", textwrap.dedent(section)):
+            name, colon, text = entry.partition(":")
+            if colon:
+                told[name.strip()] = " ".join(text.split())
+    return told
+
+
+def _parsed(text: str) -> Any:
+    if text.lower() in {"none", "null"}:
+        return None
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        pass
+    try:
+        numbers = [float(part) for part in text.split(",")]  # also .5, which is no JSON
+    except ValueError:
+        return text
+    values = [int(number) if part.strip().lstrip("+-").isdecimal() else number
+              for number, part in zip(numbers, text.split(","), strict=True)]  # fmt: skip
+    return values if len(values) > 1 else values[0]
