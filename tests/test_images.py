@@ -19,14 +19,42 @@ from fei.errors import DataError, FEIError, InputError
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
 
-def png(width: int, height: int, data: bytes) -> bytes:
-    """A PNG file, written by hand: 8-bit RGB with the given compressed pixels."""
+def png(width: int, height: int, data: bytes, *, bits: int = 8, colour: int = 2, key: bytes = b"") -> bytes:
+    """A PNG file, written by hand: by default 8-bit RGB with the given compressed pixels, and no transparent colour."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))
+    transparent = chunk(b"tRNS", key) if key else b""
+    return b"\x89PNG\r\n\x1a\n" + header + transparent + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def deep_png(*samples: int, colour: int, key: bytes = b"") -> bytes:
+    """A PNG file of one row with 16 bits a sample."""
+    row = b"\0" + struct.pack(f">{len(samples)}H", *samples)
+    return png(len(samples) // {0: 1, 2: 3, 4: 2, 6: 4}[colour], 1, zlib.compress(row), bits=16, colour=colour, key=key)
+
+
+def deep_tiff(planes: list[list[int]], *, photometric: int, planar: int = 1, orientation: int = 1) -> bytes:
+    """A TIFF file of one row with 16 bits a sample, written by hand; each plane is the row in one colour."""
+    count, width = len(planes), len(planes[0])
+    rows = planes if planar == 2 else [[plane[x] for x in range(width) for plane in planes]]
+    pixels = [struct.pack(f"<{len(row)}H", *row) for row in rows]
+    entries = 10
+    table = 8 + 2 + 12 * entries + 4  # what follows the header and the list of tags
+    bits, offsets, counts = table, table + 2 * count, table + 2 * count + 4 * len(rows)
+    data = counts + 4 * len(rows)
+    starts = [data + i * len(pixels[0]) for i in range(len(rows))]
+    one = len(rows) == 1
+    tags = [
+        *[(256, 4, 1, width), (257, 4, 1, 1), (258, 3, count, 16 if count == 1 else bits), (259, 3, 1, 1)],
+        *[(262, 3, 1, photometric), (273, 4, len(rows), starts[0] if one else offsets), (274, 3, 1, orientation)],
+        *[(277, 3, 1, count), (279, 4, len(rows), len(pixels[0]) if one else counts), (284, 3, 1, planar)],
+    ]
+    header = b"II*\0" + struct.pack("<IH", 8, entries) + b"".join(struct.pack("<HHII", *tag) for tag in tags)
+    lists = struct.pack(f"<{count}H", *[16] * count) + struct.pack(f"<{len(rows)}I", *starts)
+    return header + bytes(4) + lists + struct.pack(f"<{len(rows)}I", *map(len, pixels)) + b"".join(pixels)
 
 
 # Where the corner marked red ends up: a 3 × 2 image whose stored top-left pixel is red, for each EXIF orientation.
@@ -90,6 +118,42 @@ def test_16_bit_greyscale_is_scaled_not_clipped(tmp_path: Path, ending: str) -> 
     assert np.asarray(read_image(tmp_path / f"deep.{ending}"))[0, :, 0].tolist() == [0, 1, 100, 101, 255]
 
 
+def test_16_bit_greyscale_with_a_transparent_shade_is_put_on_white(tmp_path: Path) -> None:
+    (tmp_path / "key.png").write_bytes(deep_png(0, 25700, 25701, colour=0, key=struct.pack(">H", 25700)))
+    assert np.asarray(read_image(tmp_path / "key.png"))[0, :, 0].tolist() == [0, 255, 100]
+
+
+def test_16_bit_greyscale_in_which_zero_is_white(tmp_path: Path) -> None:
+    """Photometric 0, as scanners and X-ray machines write it; turned to stand on its head, once."""
+    (tmp_path / "scan.tiff").write_bytes(deep_tiff([[0, 25700, 65535]], photometric=0))
+    assert np.asarray(read_image(tmp_path / "scan.tiff"))[0, :, 0].tolist() == [255, 155, 0]
+    (tmp_path / "scan.tiff").write_bytes(deep_tiff([[0, 25700, 65535]], photometric=0, orientation=3))
+    assert np.asarray(read_image(tmp_path / "scan.tiff"))[0, :, 0].tolist() == [0, 155, 255]
+
+
+@pytest.mark.parametrize("ending", ["png", "tiff"])
+def test_16_bit_colour_is_scaled_not_clipped(tmp_path: Path, ending: str) -> None:
+    pixels = [0, 25700, 65535, 257, 65535, 514]
+    planes = [pixels[channel::3] for channel in range(3)]
+    content = deep_png(*pixels, colour=2) if ending == "png" else deep_tiff(planes, photometric=2)
+    (tmp_path / f"deep.{ending}").write_bytes(content)
+    assert np.asarray(read_image(tmp_path / f"deep.{ending}")).tolist() == [[[0, 100, 255], [1, 255, 2]]]
+
+
+def test_16_bit_colour_plane_by_plane_is_refused(tmp_path: Path) -> None:
+    """Pillow takes the bytes of such a file for pixels of 8 bits."""
+    (tmp_path / "planes.tiff").write_bytes(deep_tiff([[0, 1], [2, 3], [4, 5]], photometric=2, planar=2))
+    with pytest.raises(DataError, match="planes.tiff' is a 16-bit TIFF with one plane a colour, which is not read"):
+        read_image(tmp_path / "planes.tiff")
+
+
+def test_16_bit_transparency_is_put_on_white(tmp_path: Path) -> None:
+    (tmp_path / "rgba.png").write_bytes(deep_png(65535, 0, 0, 65535, 65535, 0, 0, 0, colour=6))
+    assert np.asarray(read_image(tmp_path / "rgba.png")).tolist() == [[list(RED), list(WHITE)]]
+    (tmp_path / "la.png").write_bytes(deep_png(25700, 65535, 25700, 0, colour=4))
+    assert np.asarray(read_image(tmp_path / "la.png")).tolist() == [[[100] * 3, list(WHITE)]]
+
+
 def test_floating_point_in_the_unit_interval(tmp_path: Path) -> None:
     Image.fromarray(np.array([[0.0, 0.5, 1.0]], dtype=np.float32)).save(tmp_path / "float.tiff")
     assert np.asarray(read_image(tmp_path / "float.tiff"))[0, :, 1].tolist() == [0, 128, 255]
@@ -139,6 +203,15 @@ def test_palette_with_a_transparent_entry_is_put_on_white(tmp_path: Path) -> Non
     image.putpixel((1, 0), 1)
     image.save(tmp_path / "palette.png", transparency=0)
     assert np.asarray(read_image(tmp_path / "palette.png")).tolist() == [[list(WHITE), list(GREEN)]]
+
+
+def test_palette_with_a_table_of_transparency_is_put_on_white(tmp_path: Path) -> None:
+    image = Image.new("P", (3, 1))
+    image.putpalette([*RED, *GREEN, 0, 0, 0])
+    image.putdata([0, 1, 2])
+    image.save(tmp_path / "palette.png", transparency=bytes([0, 255, 51]))
+    # 51 is a fifth of 255: a fifth black and four fifths white.
+    assert np.asarray(read_image(tmp_path / "palette.png")).tolist() == [[list(WHITE), list(GREEN), [204] * 3]]
 
 
 def test_transparency_is_put_on_white(tmp_path: Path) -> None:
@@ -214,18 +287,32 @@ def test_a_truncated_file(tmp_path: Path, ending: str) -> None:
         read_image(tmp_path / f"half.{ending}")
 
 
-@pytest.mark.parametrize(("width", "height"), [(10_001, 10_000), (1 << 30, 1 << 30)])
+@pytest.mark.parametrize(("width", "height"), [(12_001, 10_000), (1 << 30, 1 << 30)])
 def test_a_decompression_bomb_is_refused_before_it_is_decoded(tmp_path: Path, width: int, height: int) -> None:
     """The pixels are no compressed data at all: decoding them would fail with another sentence."""
     (tmp_path / "bomb.png").write_bytes(png(width, height, b"not decoded"))
-    with pytest.raises(DataError, match="bomb.png' has more than 100 million pixels; save it smaller"):
+    with pytest.raises(DataError, match="bomb.png' has more than 120 million pixels; save it smaller"):
         read_image(tmp_path / "bomb.png")
 
 
 def test_the_largest_image_passes_the_size_check(tmp_path: Path) -> None:
-    (tmp_path / "large.png").write_bytes(png(10_000, 10_000, b"no pixels"))
+    (tmp_path / "large.png").write_bytes(png(12_000, 10_000, b"no pixels"))
     with pytest.raises(DataError, match="cannot be read as an image"):
         read_image(tmp_path / "large.png")
+
+
+def test_a_photograph_of_108_megapixels(tmp_path: Path) -> None:
+    """The largest that telephones take; black and white here, so that the file is small and the test quick."""
+    row = b"\0" + bytes([0b10000000]) + bytes(1499)
+    (tmp_path / "large.png").write_bytes(png(12_000, 9_000, zlib.compress(row * 9_000, 1), bits=1, colour=0))
+    image = read_image(tmp_path / "large.png")
+    assert image.size == (12_000, 9_000)
+    assert [image.getpixel((x, 8_999)) for x in (0, 1)] == [WHITE, (0, 0, 0)]
+
+
+def test_a_single_pixel(tmp_path: Path) -> None:
+    Image.new("RGB", (1, 1), GREEN).save(tmp_path / "dot.png")
+    assert np.asarray(read_image(tmp_path / "dot.png")).tolist() == [[list(GREEN)]]
 
 
 def test_an_oversized_file_is_refused_unread(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
-"""Images: read from files, or taken from those that came with the install."""
+"""Images and data sets: read from files, or taken from what came with the install."""
 
+from fei.data._registry import SpecForm, available, load
+from fei.data.dataset import Box, Dataset, Item
 from fei.data.images import demo_image, read_image
 
-__all__ = ["demo_image", "read_image"]
+__all__ = ["Box", "Dataset", "Item", "SpecForm", "available", "demo_image", "load", "read_image"]

@@ -9,17 +9,21 @@ from typing import BinaryIO
 import numpy as np
 import skimage
 from PIL import Image
+from PIL.TiffImagePlugin import TiffImageFile
 
 from fei.errors import DataError, InputError
 
-MAX_PIXELS = 100_000_000
-"""Larger images are refused before they are decoded."""
+MAX_PIXELS = 120_000_000
+"""Larger images are refused before they are decoded; the 108 megapixels of today's telephones are read."""
 
 MAX_FILE_BYTES = 500_000_000
 """Larger files are refused before they are opened."""
 
 # Only formats that Pillow decodes in process: it hands EPS, for one, to an external interpreter.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
+
+# Tags of a TIFF file, by the numbers of its specification.
+_TIFF_BITS, _TIFF_PHOTOMETRIC, _TIFF_PLANAR = 258, 262, 284
 
 _EXIF_ORIENTATION = 0x0112
 _UPRIGHT = {
@@ -36,8 +40,8 @@ _UPRIGHT = {
 def read_image(path: str | os.PathLike[str]) -> Image.Image:
     """Read an image file as 8-bit RGB, as a person would see it.
 
-    The EXIF orientation is applied, transparency is composited on white, 16-bit greyscale is scaled to 8 bits, and of
-    an animation the first frame is taken. Colour profiles are not applied, as in the training of the usual networks.
+    The EXIF orientation is applied, transparency is composited on white, 16 bits are scaled to 8, and of an animation
+    the first frame is taken. Colour profiles are not applied, as in the training of the usual networks.
 
     Args:
         path: The file: JPEG, PNG, WebP, GIF, BMP, TIFF, PPM or AVIF.
@@ -135,10 +139,22 @@ def _decode(stream: BinaryIO, file: Path) -> Image.Image:
             if image.width * image.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
             image.load()
+            return _as_tiff_means_it(image, file) if isinstance(image, TiffImageFile) else image
+    except DataError:
+        raise
     except Image.DecompressionBombError as error:
         raise DataError(f"'{file}' has more than {MAX_PIXELS / 1e6:,.0f} million pixels; save it smaller.") from error
     except Exception as error:  # on a damaged file decoders raise nearly anything
         raise DataError(f"{unusable}{', '.join(formats)}.") from error
+
+
+def _as_tiff_means_it(image: TiffImageFile, file: Path) -> Image.Image:
+    """Put right, or refuse, what Pillow decodes to other pixels than those that were saved."""
+    deep = max(image.tag_v2.get(_TIFF_BITS, (8,))) > 8
+    if deep and image.tag_v2.get(_TIFF_PLANAR) == 2 and len(image.getbands()) > 1:
+        raise DataError(f"'{file}' is a 16-bit TIFF with one plane a colour, which is not read; save it interleaved.")
+    if image.mode.startswith("I;16") and image.tag_v2.get(_TIFF_PHOTOMETRIC) == 0:  # zero is white
+        return Image.fromarray(65535 - np.asarray(_upright(image)).astype(np.uint16))
     return image
 
 
@@ -161,5 +177,7 @@ def _wide_to_8_bit(image: Image.Image, what: str) -> Image.Image:
         return Image.fromarray((pixels * 255 + 0.5).astype(np.uint8))
     if lowest < 0 or highest > 65535:
         raise DataError(f"{what} has integer pixels outside [0, 65535]; save it with 8 or 16 bits a channel.")
+    if isinstance(clear := image.info.get("transparency"), int):
+        pixels = np.where(pixels == clear, 65535, pixels)
     # 65535 = 255 · 257, so white stays white and 128 is half a step of rounding.
     return Image.fromarray(((pixels.astype(np.uint32) + 128) // 257).astype(np.uint8))

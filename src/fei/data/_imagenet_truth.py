@@ -1,0 +1,153 @@
+"""The classes of ImageNet's validation images, which their names do not tell: three lists that do."""
+
+import csv
+import io
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from fei.data._files import malformed, read_bytes, read_lines, read_text
+from fei.data.dataset import Box
+from fei.errors import DataError
+
+_KAGGLE = "LOC_val_solution.csv"
+_SYNSETS = "imagenet_2012_validation_synset_labels.txt"
+_NUMBERS = "ILSVRC2012_validation_ground_truth.txt"
+_KAGGLE_IMAGE = re.compile(r"ILSVRC2012_val_([0-9]{8})")
+_MAX_META_BYTES = 20_000_000
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a list tells, by the number in an image's name.
+
+    Attributes:
+        file: The list.
+        labels: The index of each image's class.
+        boxes: The boxes of that class, where the list has them.
+        problems: A sentence for each box that was left out.
+    """
+
+    file: Path
+    labels: dict[int, int] = field(default_factory=dict)
+    boxes: dict[int, tuple[Box, ...]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+@cache
+def synset_indices() -> dict[str, int]:
+    """The WordNet ids of the 1000 classes and their indices: in alphabetical order, as the usual networks have them."""
+    text = resources.files("fei.data").joinpath("imagenet_synsets.txt").read_text("ascii")
+    return {synset: index for index, synset in enumerate(text.split())}
+
+
+def read_truth(folder: Path, places: Sequence[Path]) -> Truth:
+    """Find and read a list of the classes.
+
+    Args:
+        folder: The folder of the images, for the error.
+        places: Where the list may lie.
+
+    Returns:
+        What it tells.
+
+    Raises:
+        DataError: If there is no list, or it is malformed.
+    """
+    if file := _first(_KAGGLE, places):
+        return _read_kaggle(file)
+    if file := _first(_SYNSETS, places):
+        return _read_synsets(file)
+    if file := _first(_NUMBERS, places):
+        return _read_numbers(file, _first("meta.mat", [file.parent, *places]))
+    raise DataError(
+        f"'{folder}' holds ImageNet's validation images without their classes; put {_KAGGLE}, {_SYNSETS} or the "
+        "development kit beside it."
+    )
+
+
+def _first(name: str, places: Sequence[Path]) -> Path | None:
+    return next((place / name for place in places if os.path.isfile(place / name)), None)
+
+
+def _read_synsets(file: Path) -> Truth:
+    """A synset id a line, in the order of the images."""
+    truth = Truth(file)
+    for line, synset in read_lines(file):
+        if synset not in synset_indices():
+            raise malformed(file, line, synset, "the id of one of the 1000 synsets was expected, such as n01440764")
+        truth.labels[line] = synset_indices()[synset]
+    return truth
+
+
+def _read_numbers(file: Path, meta: Path | None) -> Truth:
+    """A class a line, in the order of the images, by the numbers that meta.mat gives the synsets."""
+    if meta is None:
+        raise DataError(
+            f"'{file}' numbers the classes in an order of its own, and there is no meta.mat to tell it; put the "
+            "development kit's meta.mat beside it."
+        )
+    classes = _read_meta(meta)
+    truth = Truth(file)
+    for line, number in read_lines(file):
+        if number not in classes:
+            raise malformed(file, line, number, f"the number of one of the {len(classes)} classes was expected")
+        truth.labels[line] = classes[number]
+    return truth
+
+
+def _read_meta(file: Path) -> dict[str, int]:
+    """The development kit's numbers of the classes, as text, and their indices."""
+    from scipy.io import loadmat  # only this one file needs it
+
+    content = read_bytes(file, _MAX_META_BYTES)
+    try:
+        table = loadmat(io.BytesIO(content), squeeze_me=True)["synsets"].reshape(-1)
+        pairs = [(str(int(row["ILSVRC2012_ID"])), str(row["WNID"])) for row in table]
+    except Exception as error:  # on a damaged file the reader raises nearly anything
+        raise DataError(f"'{file}' is not the development kit's table of synsets; unpack the archive again.") from error
+    classes = {number: synset_indices()[synset] for number, synset in pairs if synset in synset_indices()}
+    if not classes:
+        raise DataError(f"'{file}' has none of the 1000 synsets; take meta.mat from the development kit of 2012.")
+    return classes
+
+
+def _read_kaggle(file: Path) -> Truth:
+    """Kaggle's table: an image's name, and for each object a synset id and four edges."""
+    truth = Truth(file)
+    rows = csv.reader(io.StringIO(read_text(file)))
+    try:
+        header = next(rows, [])
+        if header != ["ImageId", "PredictionString"]:
+            raise malformed(file, 1, ",".join(header), "'ImageId,PredictionString' was expected")
+        for row in filter(None, rows):
+            image = _KAGGLE_IMAGE.fullmatch(row[0])
+            try:
+                synset, boxes = _objects(row[1] if len(row) == 2 else "")
+            except ValueError:
+                image = None
+            if image is None:
+                expected = "an image's name and, for each object, a synset id and four numbers were expected"
+                raise malformed(file, rows.line_num, ",".join(row), expected)
+            number = int(image[1])
+            truth.labels[number] = synset_indices()[synset]
+            truth.boxes[number] = tuple(box for box in boxes if box[0] < box[2] and box[1] < box[3])
+            if len(boxes) > len(truth.boxes[number]):
+                truth.problems.append(f"A box on line {rows.line_num} of '{file}' has no area; it was left out.")
+    except csv.Error as error:
+        raise DataError(f"Line {rows.line_num} of '{file}' is not CSV ({error}); download it again.") from error
+    return truth
+
+
+def _objects(text: str) -> tuple[str, list[Box]]:
+    """The class of the first object, and the boxes of that class; a ValueError if the text is anything else."""
+    words = text.split()
+    if not words or len(words) % 5 or any(synset not in synset_indices() for synset in words[::5]):
+        raise ValueError
+    edges = [[int(word) for word in words[i + 1 : i + 5]] for i in range(0, len(words), 5)]
+    boxes = [(float(left), float(top), float(right), float(bottom)) for left, top, right, bottom in edges]
+    return words[0], [box for box, synset in zip(boxes, words[::5], strict=True) if synset == words[0]]

@@ -1,0 +1,114 @@
+"""PASCAL VOC, in the layout of its development kit."""
+
+import os
+from pathlib import Path
+
+from fei.data._annotations import Annotated, read_objects
+from fei.data._files import absent, entries, find_images, folder_and_split, inside, malformed, read_lines, subfolders
+from fei.data.dataset import Box, Dataset, Item
+from fei.errors import DataError, InputError
+
+VOC_CLASSES = (
+    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog"),
+    *("horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+)
+"""The classes in alphabetical order; a label is an index into them."""
+
+
+def load_voc(location: str, spec: str) -> Dataset:
+    """PASCAL VOC: photographs with boxes of 20 classes.
+
+    The label is the class of the largest box, and the boxes are all those of that class, difficult ones among them. The
+    annotations count pixels from 1 and include the last one; boxes here begin at 0.
+
+    Args:
+        location: The folder with JPEGImages and Annotations, such as VOCdevkit/VOC2012; "@SPLIT" after it, such as
+            "@val", takes the images that ImageSets/Main/SPLIT.txt names. Without, all images are taken.
+        spec: What `load` was asked for.
+
+    Returns:
+        The photographs, with their file names as ids.
+
+    Raises:
+        InputError: If there is no such folder or split.
+        DataError: If a list or an annotation is malformed, or no image with an annotation is there.
+    """
+    root, split = folder_and_split(location)
+    for name in ("JPEGImages", "Annotations"):
+        if not os.path.isdir(root / name):
+            inner = [folder for folder in subfolders(root) if os.path.isdir(root / folder / name)]
+            hint = f"did you mean '{root / inner[0]}'?" if inner else "give a folder such as VOCdevkit/VOC2012."
+            raise DataError(f"'{root}' has no folder '{name}'; {hint}")
+    found, problems = find_images(root / "JPEGImages", depth=1)
+    files = {Path(name).stem: name for name in found}
+    wanted = dict.fromkeys(sorted({*files, *_annotated(root)}), 0) if split is None else _split(root, split)
+    items: list[Item] = []
+    for stem, line in wanted.items():
+        annotation = root / "Annotations" / f"{stem}.xml"
+        if stem not in files:
+            problems.append(
+                f"'{annotation}' has no image in JPEGImages; it was left out."
+                if split is None
+                else absent(root / "JPEGImages" / f"{stem}.jpg", _list(root, split), line)
+            )
+            continue
+        image = root / "JPEGImages" / files[stem]
+        if not os.path.isfile(annotation):
+            problems.append(f"'{image}' has no annotation '{annotation.name}'; it was left out.")
+            continue
+        objects, troubles = read_objects(annotation)
+        problems += troubles
+        if objects:
+            items.append(Item(image, files[stem], *_label_and_boxes(objects, annotation)))
+        else:
+            problems.append(f"'{annotation}' has no box, so the class of '{files[stem]}' is unknown; it was left out.")
+    if not items:
+        why = f", the first problem being: {problems[0]}" if problems else "; unpack the archive again."
+        raise DataError(f"'{root}' has no image with an annotation{why}")
+    return Dataset(spec, tuple(items), VOC_CLASSES, tuple(problems))
+
+
+def _annotated(root: Path) -> list[str]:
+    names = (entry.name for entry in entries(root / "Annotations"))
+    return [name.removesuffix(".xml") for name in names if name.endswith(".xml") and not name.startswith(".")]
+
+
+def _list(root: Path, split: str) -> Path:
+    return root / "ImageSets" / "Main" / f"{split}.txt"
+
+
+def _split(root: Path, split: str) -> dict[str, int]:
+    """The images of a split, each with the line that names it."""
+    file = _list(root, split)
+    if not os.path.isfile(file):
+        known = sorted(path.stem for path in file.parent.glob("*.txt") if "_" not in path.stem)
+        raise InputError(f"There is no split '{split}', for want of '{file}'; there is {', '.join(known) or 'none'}.")
+    lines: dict[str, int] = {}
+    for line, name in read_lines(file):
+        if len(name.split()) > 1:
+            raise malformed(file, line, name, "the name of an image was expected; lists of one class are no splits")
+        lines.setdefault(inside(name, root / "JPEGImages", file, line), line)
+    return lines
+
+
+def _label_and_boxes(objects: list[Annotated], file: Path) -> tuple[int, tuple[Box, ...]]:
+    """The class of the largest object, and the boxes of that class."""
+    for found in objects:
+        if found.name not in VOC_CLASSES:
+            raise DataError(
+                f"'{file}' has an object '{found.name}', none of VOC's 20 classes; use csv: for other classes."
+            )
+    largest = max(objects, key=lambda found: _area(_from_zero(found.edges)))
+    boxes = tuple(_from_zero(found.edges) for found in objects if found.name == largest.name)
+    return VOC_CLASSES.index(largest.name), boxes
+
+
+def _from_zero(edges: Box) -> Box:
+    """Pixels counted from 1, the last one included, as edges counted from 0."""
+    left, top, right, bottom = edges
+    return left - 1, top - 1, right, bottom
+
+
+def _area(box: Box) -> float:
+    left, top, right, bottom = box
+    return (right - left) * (bottom - top)
