@@ -243,7 +243,7 @@ def test_leaves_everything_as_it_was(method, gradients):
 
 
 @every_kind
-@pytest.mark.parametrize("when", [2, 3])
+@pytest.mark.parametrize("when", [1, 2])
 def test_leaves_the_model_alone_after_a_failure(method, when):
     model = nn.Sequential(*small_cnn()[:6], Bomb(KeyboardInterrupt(), when), *small_cnn()[6:]).eval()
     before = fingerprint(model)

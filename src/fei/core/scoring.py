@@ -43,8 +43,11 @@ def check_score(score: Score, classes: int | None = None) -> None:
         )
 
 
-def check_target(target: Target, images: int, classes: int) -> Tensor | None:
-    """An explicit target as a long tensor, one class an image; ``None`` if the network is to choose or decide."""
+def check_target(target: Target, images: int, classes: int | None = None) -> Tensor | None:
+    """An explicit target as a long tensor, one class an image; ``None`` if the network is to choose or decide.
+
+    Where the number of classes is not known yet, `check_range` is left to the caller.
+    """
     if target is None or callable(target):
         return None
     values = torch.as_tensor(target)
@@ -56,10 +59,16 @@ def check_target(target: Target, images: int, classes: int) -> Tensor | None:
     if values.ndim == 1 and len(values) not in {1, images}:
         raise InputError(f"`target` has {len(values)} entries for {images} image(s); give one for each, or one for all")
     values = values.long().expand(images) if values.numel() == 1 else values.long()
+    if classes is not None:
+        check_range(values, classes)
+    return values
+
+
+def check_range(values: Tensor, classes: int) -> None:
+    """Refuse class indices that the network does not have."""
     outside = values[(values < 0) | (values >= classes)]
     if len(outside):
         raise InputError(f"target {outside[0].item()} is out of range; the network has classes 0 to {classes - 1}")
-    return values
 
 
 def evaluate(output: Any, target: Target, chosen: Tensor, score: Score) -> Tensor:

@@ -13,28 +13,36 @@ import torch
 from torch import Tensor, nn
 
 from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
-from fei.core.dataflow import trace
+from fei.core.dataflow import Flow, trace
 from fei.core.randomness import generator_for, image_digest
-from fei.core.scoring import Score, Target, check_score, check_target, evaluate, logits_of
+from fei.core.scoring import Score, Target, check_range, check_score, check_target, evaluate, logits_of
 from fei.models.layers import feature_layers
 from fei.progress import Progress, reporter
 from fei.references import References, ReferenceSpec
 
 
 class Survey:
-    """What one pass on one image shows of a network, once a call.
+    """What a call finds out about a network: each fact once, and only if it is asked for.
 
     Attributes:
         model: The network.
-        flow: Its data flow.
-        classes: How many classes it has.
     """
 
     def __init__(self, model: nn.Module, x: Tensor) -> None:
         self.model, self._image = model, x[:1]
-        with explained_failure(x):
-            self.flow, output = trace(model, x[:1])
-        self.classes = logits_of(output, 1).shape[1]
+
+    @cached_property
+    def flow(self) -> Flow:
+        """Its data flow."""
+        with explained_failure(self._image):
+            flow, _ = trace(self.model, self._image)
+        return flow
+
+    @cached_property
+    def classes(self) -> int:
+        """How many classes it has."""
+        with torch.no_grad(), explained_failure(self._image):
+            return logits_of(self.model(self._image.clone()), 1).shape[1]
 
     @cached_property
     def feature_layers(self) -> Sequence[str]:
@@ -81,19 +89,26 @@ class Task:
         if callable(self.target):
             return torch.full((len(self.images),), -1, device=self.images.device)
         if self.given is not None:
+            check_range(self.given, self.survey.classes)
+            check_score(self.score, self.survey.classes)
             return self.given
         with torch.no_grad():
-            return self._top_classes(self.model(self.images.clone()))
+            return self._top_classes(self.observe(lambda: self.model(self.images.clone())))
+
+    def observe(self, run: Callable[[], Any]) -> Any:
+        """The output of a pass on the images themselves, which says how many classes there are, and the top ones."""
+        with explained_failure(self.images):
+            output = run()
+        if not callable(self.target):
+            self.survey.__dict__["classes"] = logits_of(output, len(self.images)).shape[1]  # spares a pass to count
+            check_score(self.score, self.survey.classes)
+            if self.given is None:
+                self.__dict__["chosen"] = self._top_classes(output)  # spares a pass to choose
+        return output
 
     def phi(self, output: Any, copies: int = 1) -> Tensor:
         """The explained score of each row of an output in which every image stands `copies` times in a row."""
         return evaluate(output, self.target, self.chosen.repeat_interleave(copies), self.score)
-
-    def own_phi(self, output: Any) -> Tensor:
-        """The explained score of the images themselves; where no class was named, this output chooses it."""
-        if self.given is None and not callable(self.target):
-            self.__dict__.setdefault("chosen", self._top_classes(output))  # spares `chosen` a pass of its own
-        return self.phi(output)
 
     def _top_classes(self, output: Any) -> Tensor:
         return logits_of(output, len(self.images)).detach().argmax(1)
@@ -130,12 +145,15 @@ class Baseline(abc.ABC):
         score: What it explains: "logit" unless its authors took the probability.
         one_by_one: Whether it takes one image at a time, because it makes many rows, or draws at random, for each; the
             batch size then bounds the rows of its own forward passes (`Task.rows`).
+        observes: Whether its first pass is on the images themselves, through `Task.observe`, so that none needs to be
+            made for it to find out the classes.
         rows_per_image: How many rows each image of a chunk takes in a forward pass.
         parts: Into how many parts progress divides the work on an image.
     """
 
     score: Score = "logit"
     one_by_one: bool = False
+    observes: bool = False
     rows_per_image: int = 1
     parts: int = 1
 
@@ -168,9 +186,7 @@ class Baseline(abc.ABC):
             size = 1 if self.one_by_one else max(1, rows // self.rows_per_image)
             seed = 0 if generator is None else generator.initial_seed()
             survey = Survey(model, x)
-            given = check_target(target, len(x), survey.classes)
-            if not callable(target):
-                check_score(self.score, survey.classes)
+            given = check_target(target, len(x))
             digests = [image_digest(image) for image in x]
             references = References(reference, x, digests, model, seed).values
             maps = []
@@ -192,6 +208,8 @@ class Baseline(abc.ABC):
                         rows,
                         counter.from_here(real * self.parts),
                     )
+                    if not self.observes:
+                        task.chosen  # noqa: B018  # what is wrong with the target or the network shows now
                     maps.append(self.maps(task).detach()[:real])
                     task.advance(1)
         return torch.cat(maps)[:, None].to(torch.promote_types(x.dtype, torch.float32))

@@ -116,7 +116,7 @@ _BASELINES: tuple[tuple[str, str, str, str, str, type[Baseline]], ...] = (
         *("Sundararajan et al. 2017, arXiv:1703.01365", IntegratedGradients),
     ),
     (
-        *("guided-backprop", "gradient", "gradient with every ReLU blocking negative gradients too", "1 + 1"),
+        *("guided-backprop", "gradient", "gradient with every ReLU blocking negative gradients too", "2 + 1"),
         *("Springenberg et al. 2014, arXiv:1412.6806", GuidedBackprop),
     ),
     (

@@ -107,7 +107,6 @@ class _Adapter(Baseline):
 
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
-        task.chosen  # noqa: B018  # found now: a pass amid the foreign hooks would be mistaken for theirs
         with kept_state(task.model), forked_random_state(task.generator("adapter").initial_seed()):
             result, of_layer = self.run(task)
         return checked_maps(result, task.images, self.source, resize=of_layer)

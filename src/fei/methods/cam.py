@@ -3,68 +3,121 @@
 from __future__ import annotations
 
 import abc
+from contextlib import ExitStack
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fei.core.pathway import visit_sites
+from fei.core.dataflow import uncompiled
 from fei.core.scoring import Score, check_score
-from fei.core.sites import Site, find_layer
-from fei.errors import ModelError
+from fei.core.sites import Site, find_layer, resolve_name
+from fei.errors import InputError, ModelError
 from fei.methods._baseline import Baseline, Task
 
 
 def cam_site(task: Task, layer: str | None) -> Site:
     """Where the features are: the named layer, or the last spatial feature map of the network."""
-    if layer is None:
-        names = task.survey.feature_layers
-        if not names:
-            raise ModelError("the network has no spatial feature layer; name one with layer=, or use another method")
-        layer = names[-1]
-    return find_layer(task.model, task.survey.flow, layer)
+    return find_layer(task.model, task.survey.flow, _layer_name(task, layer))
 
 
-def features_at(task: Task, site: Site) -> Tensor:
-    """Activations A of a site, (n, C, h, w), from one forward pass without a gradient."""
-    kept: list[Tensor] = []
-    with torch.no_grad():
-        visit_sites(task.model, [site], task.images, lambda _, value: kept.append(value.clone()))
-    return _spatial(kept[0], site)
+def _layer_name(task: Task, layer: str | None) -> str:
+    if layer is not None:
+        return layer
+    names = task.survey.feature_layers
+    if not names:
+        raise ModelError("the network has no spatial feature layer; name one with layer=, or use another method")
+    return names[-1]
 
 
-def features_and_gradients(task: Task, site: Site) -> tuple[Tensor, Tensor]:
-    """Activations A of a site and the gradient of the score with respect to them, (n, C, h, w) each.
+def features_at(task: Task, layer: str | None) -> Tensor:
+    """Activations A of a layer, (n, C, h, w), from one forward pass without a gradient."""
+    tap = _Tap(task, layer)
+    with torch.no_grad(), tap:
+        task.observe(lambda: task.model(task.images.clone()))
+    return tap.features
 
-    The gradient is taken at the value's place in the graph, so that what overwrites the value in place afterwards does
-    not matter, and the pass backwards ends there.
+
+def features_and_gradients(task: Task, layer: str | None) -> tuple[Tensor, Tensor]:
+    """Activations A of a layer and the gradient of the score with respect to them, (n, C, h, w) each.
+
+    Up to the layer the pass keeps no graph: what is behind it is all that the gradient goes through.
     """
-    kept: list[Tensor] = []
-    places: list[GradientEdge] = []
+    tap = _Tap(task, layer, differentiate=True)
+    with torch.no_grad(), tap:
+        output = task.observe(lambda: task.model(task.images.clone()))
+        with torch.enable_grad():
+            score = task.phi(output).sum()
+    features = tap.features
+    (gradients,) = torch.autograd.grad(score, features)
+    return features.detach(), gradients
 
-    def keep(_: int, value: Tensor) -> None:
-        kept.append(value.detach().clone())
-        places.append(get_gradient_edge(value))
 
-    images = task.images.detach().requires_grad_()
-    score = task.own_phi(visit_sites(task.model, [site], images, keep))
-    (gradients,) = torch.autograd.grad(score.sum(), places)
-    return _spatial(kept[0], site), gradients
+class _Tap:
+    """Keeps what one call of a module returns, while it is entered.
+
+    A hook on the module itself: for one layer that is known by name it costs nothing, where tracing would take a pass.
+
+    Args:
+        task: The images.
+        layer: A module's name, with "#call" where one call of several is meant; the last feature layer if ``None``.
+        differentiate: Whether a graph begins at the value: the network goes on with a copy of what is kept.
+    """
+
+    def __init__(self, task: Task, layer: str | None, *, differentiate: bool = False) -> None:
+        name, mark, call = _layer_name(task, layer).partition("#")
+        if mark and not call.isdecimal():
+            raise InputError(f"layer {name + mark + call!r} is not a module's name, nor one with the number of a call")
+        self._name = resolve_name(name, [known for known, _ in task.model.named_modules()])
+        self._module, self._call = task.model.get_submodule(self._name), int(call) if mark else None
+        self._differentiate = differentiate
+        self._kept: list[Tensor] = []
+        self._calls = 0
+        self._until = ExitStack()
+
+    def __enter__(self) -> _Tap:
+        self._until.enter_context(uncompiled())
+        self._until.callback(self._module.register_forward_hook(self._keep).remove)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._until.close()
+
+    def _keep(self, module: nn.Module, args: Any, output: Any) -> Tensor | None:
+        number, self._calls = self._calls, self._calls + 1
+        if self._call not in (None, number) or self._kept:
+            return None
+        if not isinstance(output, Tensor) or output.ndim != 4:
+            got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
+            raise ModelError(
+                f"layer {self._name!r} gives {got}; a CAM needs feature maps (N, C, h, w): name another layer"
+            )
+        self._kept.append(output.detach().clone())
+        if not self._differentiate:
+            return None
+        torch.set_grad_enabled(True)  # until the pass is over
+        return self._kept[0].requires_grad_().clone()  # what follows may work in place
+
+    @property
+    def features(self) -> Tensor:
+        """What was kept."""
+        if self._call is None and self._calls > 1:
+            last = self._calls - 1
+            raise InputError(
+                f"layer {self._name!r} runs {self._calls} times; name one call as {self._name}#0 to {self._name}#{last}"
+            )
+        if not self._kept:
+            raise ModelError(
+                f"layer {self._name!r} ran {self._calls} time(s) and the call that is meant was not among them; name "
+                "another layer"
+            )
+        return self._kept[0]
 
 
 def upsample(maps: Tensor, images: Tensor) -> Tensor:
     """Maps (n, h, w) at the images' resolution, bilinear."""
     return F.interpolate(maps[:, None], images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
-
-
-def _spatial(features: Tensor, site: Site) -> Tensor:
-    if features.ndim != 4:
-        raise ModelError(
-            f"layer {site.name!r} gives shape {tuple(features.shape)}; a CAM needs feature maps (N, C, h, w): name "
-            "another layer"
-        )
-    return features
 
 
 class GradientCAM(Baseline):
@@ -79,6 +132,8 @@ class GradientCAM(Baseline):
         score: s, "logit" as in the originals, or "softmax".
     """
 
+    observes = True
+
     def __init__(self, *, layer: str | None = None, relu: bool = False, score: Score = "logit") -> None:
         check_score(score)
         self.layer, self.relu, self.score = layer, relu, score
@@ -89,7 +144,7 @@ class GradientCAM(Baseline):
 
     def maps(self, task: Task) -> Tensor:
         """Maps of a chunk."""
-        features, gradients = features_and_gradients(task, cam_site(task, self.layer))
+        features, gradients = features_and_gradients(task, self.layer)
         weighted = (self.weights(features, gradients) * features).sum(1)
         return upsample(weighted.relu() if self.relu else weighted, task.images)
 

@@ -44,15 +44,17 @@ class Saliency(Baseline):
         score: s, "logit" as in the original, or "softmax".
     """
 
+    observes = True
+
     def __init__(self, *, score: Score = "logit") -> None:
         check_score(score)
         self.score = score
 
     def maps(self, task: Task) -> Tensor:
         """Maps of a chunk."""
-        gradient: Tensor = CaptumSaliency(lambda images: task.own_phi(task.model(images))).attribute(
-            task.images.requires_grad_(), abs=True
-        )
+        gradient: Tensor = CaptumSaliency(
+            lambda images: task.phi(task.observe(lambda: task.model(images.clone())))
+        ).attribute(task.images.requires_grad_(), abs=True)
         return gradient.amax(1)
 
 
@@ -166,7 +168,7 @@ class GradientShap(Baseline):
 class GuidedBackprop(Baseline):
     """Guided backpropagation: max_c |∂s/∂x_c| where every ReLU also blocks negative gradients, γ → max(γ, 0)·[h > 0].
 
-    Springenberg et al. 2015, "Striving for simplicity: the all convolutional net". One forward and one backward
+    Springenberg et al. 2015, "Striving for simplicity: the all convolutional net". Two forward passes and a backward
     pass. ReLU and ReLU6 are found in the data flow, so in-place, reused and functional ones count (captum's method
     sees nn.ReLU modules only). Other activations, among them a clamp at zero written by hand, keep their gradient.
     The map is known to depend little on the class and the upper layers (Adebayo et al. 2018). Written from the paper.
@@ -175,6 +177,8 @@ class GuidedBackprop(Baseline):
         score: s, "logit" as in the original, or "softmax".
     """
 
+    observes = True
+
     def __init__(self, *, score: Score = "logit") -> None:
         check_score(score)
         self.score = score
@@ -182,8 +186,9 @@ class GuidedBackprop(Baseline):
     def maps(self, task: Task) -> Tensor:
         """Maps of a chunk."""
         images = task.images.detach().requires_grad_()
-        output = visit_sites(task.model, _relu_sites(task.survey), images, _block_negative_gradients)
-        (gradients,) = torch.autograd.grad(task.own_phi(output).sum(), images)
+        sites = _relu_sites(task.survey)
+        output = task.observe(lambda: visit_sites(task.model, sites, images, _block_negative_gradients))
+        (gradients,) = torch.autograd.grad(task.phi(output).sum(), images)
         return gradients.abs().amax(1)
 
 

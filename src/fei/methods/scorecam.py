@@ -8,7 +8,7 @@ from torch import Tensor
 from fei.core.scoring import Score, check_score
 from fei.errors import InputError
 from fei.methods._baseline import Baseline, Task
-from fei.methods.cam import cam_site, features_at, upsample
+from fei.methods.cam import features_at, upsample
 from fei.methods.rise import check_fill, fill_of, scores_under
 
 _SCORES: dict[str, Score] = {"probability": "softmax", "channel-softmax": "logit"}
@@ -32,6 +32,7 @@ class ScoreCAM(Baseline):
         score: s; ``None`` for what the weighting says, "sigmoid" for the probability of a single logit.
     """
 
+    observes = True
     one_by_one = True
     parts = 100
 
@@ -53,7 +54,7 @@ class ScoreCAM(Baseline):
 
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
-        features = features_at(task, cam_site(task, self.layer))[0]
+        features = features_at(task, self.layer)[0]
         weighted = (self._weights(task, features).view(-1, 1, 1) * features).sum(0, keepdim=True)
         return upsample(weighted.relu() if self.relu else weighted, task.images)
 
