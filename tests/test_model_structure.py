@@ -1,5 +1,6 @@
 """Feature layers found by watching a network, and torchvision imported where its compiled part does not fit."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -19,13 +20,25 @@ def grey(size: int) -> Tensor:
 
 
 class TestFeatureLayers:
-    # Expected from the papers' figures: VGG16 before each pooling, ResNet's stages, a transformer's quarters.
+    # Expected from the papers' figures: VGG16 before each pooling, ResNet's stages, a transformer's quarters. The last
+    # one is what goes into the pooling: "features" is all of a network's body.
     @pytest.mark.parametrize(
         ("name", "layers"),
         [
             ("vgg16", ["features.3", "features.8", "features.15", "features.22", "features.29"]),
-            ("resnet18", ["relu", "layer1", "layer2", "layer3", "layer4"]),
+            ("resnet18", ["layer1", "layer2", "layer3", "layer4"]),
             ("googlenet", ["conv1", "conv3", "inception3b", "inception4e", "inception5b"]),
+            ("alexnet", ["features.1", "features.4", "features.11"]),
+            ("densenet121", [*(f"features.denseblock{block}" for block in (1, 2, 3)), "features"]),
+            ("mobilenet_v2", ["features.1", "features.3", "features.6", "features.13", "features"]),
+            ("mobilenet_v3_small", ["features.0", "features.1", "features.3", "features.8", "features"]),
+            ("efficientnet_b0", ["features.1", "features.2", "features.3", "features.5", "features"]),
+            ("convnext_tiny", ["features.1", "features.3", "features.5", "features"]),
+            ("regnet_y_400mf", [*(f"trunk_output.block{block}" for block in (1, 2, 3)), "trunk_output"]),
+            ("shufflenet_v2_x0_5", ["stage2", "stage3", "conv5"]),
+            ("mnasnet0_5", ["layers.7", "layers.8", "layers.9", "layers.11", "layers"]),
+            ("squeezenet1_1", ["features.1", "features.4", "features.7", "features"]),
+            ("swin_t", ["features.0.0", "permute"]),  # what is between them has its channels last
             ("vit_b_16", [f"encoder.layers.encoder_layer_{block}" for block in (2, 5, 8, 11)]),
         ],
     )
@@ -34,6 +47,56 @@ class TestFeatureLayers:
             options = {"init_weights": False} if name in ("vgg16", "googlenet") else {}
             network = import_torchvision().models.get_model(name, weights=None, **options)
         assert find_feature_layers(network, grey(224)) == layers
+
+    def test_maps_that_differ_by_a_few_pixels_are_one_resolution(self) -> None:
+        network = import_torchvision().models.inception_v3(weights=None, init_weights=False)
+        assert find_feature_layers(network, grey(299)) == [
+            "Conv2d_2b_3x3",  # 147 pixels; Conv2d_1a_3x3 has 149
+            "Conv2d_4a_3x3",  # 71; 73
+            "Mixed_5d",
+            "Mixed_6e",
+            "Mixed_7c",
+        ]
+
+    @pytest.mark.parametrize(
+        ("name", "layers"),
+        [
+            ("test_resnet", ["layer1", "layer2", "layer3", "layer4"]),
+            ("resnet18d", ["layer1", "layer2", "layer3", "layer4"]),  # its stem has three convolutions
+            ("test_convnext", ["stages.0", "stages.1", "stages.2", "norm_pre"]),
+            ("test_vit2", ["blocks.1", "blocks.3", "blocks.5", "blocks.7"]),
+        ],
+    )
+    def test_of_networks_of_timm(self, name: str, layers: list[str]) -> None:
+        import_torchvision()
+        network = importlib.import_module("timm").create_model(name)
+        assert find_feature_layers(network, grey(160)) == layers
+
+    def test_maps_with_their_channels_last_are_none(self) -> None:
+        """As in timm's Swin: a layer for CAMs would be read as if its rows were channels."""
+
+        class Block(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
+
+            def forward(self, x: Tensor) -> Tensor:
+                return x + self.inner(x.flatten(1, 2)).view_as(x)
+
+        class Patches(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.proj = nn.Conv2d(3, 8, 4, 4)
+
+            def forward(self, x: Tensor) -> Tensor:
+                return self.proj(x).permute(0, 2, 3, 1)
+
+        assert find_feature_layers(nn.Sequential(Patches(), Block(), Block()), grey(16)) == []
+
+    @pytest.mark.needs_assets
+    def test_of_a_resnet_are_its_stages(self, assets: Path) -> None:
+        model = models.load(f"{assets}/zoo.py:resnet50")
+        assert find_feature_layers(model.network, grey(224)) == [f"net.layer{stage}" for stage in (1, 2, 3, 4)]
 
     @pytest.mark.needs_assets
     @pytest.mark.parametrize("name", ["resnet50", "squeezenet", "deit_tiny"])

@@ -126,6 +126,9 @@ class TestClassifier:
             ({"mean": (0.5,) * 3, "std": (1.0, 0.0, 1.0)}, "std is .* above zero"),
             ({"input_size": 0}, "input_size is 0; give the side"),
             ({"input_size": (224, 224)}, r"input_size is \(224, 224\); give the side"),
+            ({"resize": 200}, "resize is 200; give a side in pixels that is not below input_size, 224"),
+            ({"resize": 256.0}, "resize is 256.0; give a side"),
+            ({"interpolation": "nearest"}, "interpolation is 'nearest'; give one of bicubic, bilinear"),
             ({"labels": "cat"}, "labels is a str; give a list of strings"),
             ({"labels": [1, 2]}, "labels is a list; give a list of strings"),
             ({"feature_layers": ["5"]}, "feature_layers names '5', which is no module of the network"),
@@ -211,6 +214,21 @@ class TestPreprocess:
             ]
         )(image)
         assert torch.equal(tiny(input_size=input_size).preprocess(image), expected)
+
+    @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+    @pytest.mark.parametrize("squash", [True, False])
+    def test_as_it_was_told(self, interpolation: str, squash: bool) -> None:
+        transforms = import_torchvision().transforms
+        image = demo_image("chelsea")
+        expected = transforms.Compose(
+            [
+                transforms.Resize((250, 250) if squash else 250, transforms.InterpolationMode(interpolation)),
+                transforms.CenterCrop(200),
+                transforms.ToTensor(),
+            ]
+        )(image)
+        model = tiny(input_size=200, resize=250, interpolation=interpolation, squash=squash)
+        assert torch.equal(model.preprocess(image), expected)
 
     def test_takes_an_image_an_array_or_a_path(self, tmp_path: Path) -> None:
         model, image = tiny(input_size=64), demo_image("chelsea")

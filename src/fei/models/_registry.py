@@ -1,51 +1,143 @@
 """What a model specification can say. A new kind of network is one line in the table."""
 
+import fnmatch
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from fei.errors import InputError
-from fei.models import _file, embedded
+from fei.models._checkpoint import Checkpoint, read_checkpoint
+from fei.models._from_file import load_from_file
+from fei.models._from_hf import load_from_hf
+from fei.models._from_package import load_from_package
+from fei.models._from_timm import load_from_timm, timm_names
+from fei.models._from_torchvision import load_from_torchvision, torchvision_names
 from fei.models.classifier import Classifier
+from fei.models.embedded import load_efficientnet_lite0
 
 
 @dataclass(frozen=True)
 class _Source:
-    """A kind of specification: how it is written, how it is recognised, and who loads it."""
+    """A kind of specification: how it is written, what it is, how it is recognised, who loads it and who lists it.
+
+    The pattern is that of the specification without a checkpoint, with the loader's part in brackets.
+    """
 
     form: str
-    pattern: re.Pattern[str]
-    load: Callable[[str], Classifier]
+    summary: str
+    pattern: str
+    load: Callable[[str, Checkpoint | None], Classifier]
+    prefix: str = ""
+    names: Callable[[str], list[str]] | None = None
 
 
 _SOURCES = (
-    _Source("efficientnet_lite0", re.compile(r"efficientnet_lite0"), embedded.load_efficientnet_lite0),
-    _Source("path/to/file.py:factory[:checkpoint]", re.compile(r".+\.py(:.*)?"), _file.load_file_factory),
+    _Source(
+        "efficientnet_lite0",
+        "the network that comes with the install, ImageNet weights",
+        r"(efficientnet_lite0)",
+        load_efficientnet_lite0,
+        names=lambda pattern: fnmatch.filter(["efficientnet_lite0"], pattern),
+    ),
+    _Source(
+        "torchvision:NAME[@WEIGHTS|@none][:checkpoint]",
+        "a classifier of torchvision; @none: random weights",
+        r"torchvision:([^:]*)",
+        load_from_torchvision,
+        "torchvision:",
+        torchvision_names,
+    ),
+    _Source(
+        "timm:NAME[@none][:checkpoint]",
+        "a classifier of timm; @none: random weights",
+        r"timm:([^:]*)",
+        load_from_timm,
+        "timm:",
+        timm_names,
+    ),
+    _Source(
+        "hf:ID[:checkpoint]",
+        "an image classifier of Hugging Face, or a folder with one",
+        r"hf:((?:[A-Za-z]:[\\/])?[^:]*)",
+        load_from_hf,
+    ),
+    _Source(
+        "path/to/file.py:factory[:checkpoint]",
+        "a function in a Python file that returns an nn.Module",
+        r"(.+\.py(?::[^:]*)?)",
+        load_from_file,
+    ),
+    _Source(
+        "package.module:factory[:checkpoint]",
+        "such a function in an installed package",
+        r"([A-Za-z_][\w.]*:[^:]*)",
+        load_from_package,
+    ),
 )
 
+_CHECKPOINT = r"(?::((?:[A-Za-z]:[\\/])?[^:]*))?"  # a colon is that of a Windows drive, or starts something new
 
-def available() -> list[str]:
-    """How the networks that `load` knows are written: names, and forms to fill in."""
-    return [source.form for source in _SOURCES]
+
+def available(pattern: str | None = None) -> list[str]:
+    """How the networks that `load` knows are written.
+
+    Args:
+        pattern: Such as "torchvision:res*" or "timm:*vit*": list the networks of that name instead.
+
+    Returns:
+        Names, and forms to fill in; with a pattern, specifications as `load` takes them.
+
+    Raises:
+        InputError: If it is the pattern of a kind of network that cannot be listed.
+        ModelError: If the package that has them is not installed.
+    """
+    if pattern is None:
+        return [source.form for source in _SOURCES]
+    listed = [source for source in _SOURCES if source.names is not None]
+    for source in sorted(listed, key=lambda source: len(source.prefix), reverse=True):
+        if source.names is not None and pattern.startswith(source.prefix) and (source.prefix or ":" not in pattern):
+            return [source.prefix + name for name in source.names(pattern.removeprefix(source.prefix))]
+    raise InputError(f"'{pattern}' cannot be listed; give a pattern such as 'torchvision:res*' or 'timm:*vit*'.")
+
+
+def describe(form: str) -> str:
+    """What one of the forms that `available` lists stands for, in a few words."""
+    return next(source.summary for source in _SOURCES if source.form == form)
 
 
 def load(spec: str) -> Classifier:
     """Load a network, in evaluation mode, on the CPU.
 
     Args:
-        spec: "efficientnet_lite0" (ImageNet; comes with the install), or "path/to/file.py:factory" for a function of
-            yours that returns an `nn.Module` on RGB in [0, 1]; ":checkpoint" after it names a file with its weights.
+        spec: Which one, as one of
+
+            - "efficientnet_lite0": with ImageNet weights; it comes with the install.
+            - "torchvision:NAME", "torchvision:NAME@WEIGHTS": with ImageNet weights. The default ones are torchvision's
+              DEFAULT, except IMAGENET1K_V1, the paper's, for resnet50 and vgg16 (the DEFAULT of ResNet50 is V2).
+            - "timm:ARCHITECTURE", "timm:ARCHITECTURE.TAG": with the weights that timm has for it.
+            - "hf:ID" or "hf:path/to/folder": an image classifier of Hugging Face.
+            - "path/to/file.py:factory", "package.module:factory": what a function of yours returns, called without
+              arguments: an `nn.Module` on RGB in [0, 1], which may carry `input_size`, `labels` and `feature_layers`.
+
+            "@none" after a name of torchvision or timm asks for random weights. ":checkpoint" after any of them names a
+            .safetensors, .pt or .pth file with weights to load instead; where it is for another number of classes, the
+            network's last layer is made anew for it.
 
     Returns:
         The network as a `Classifier`.
 
     Raises:
         InputError: If the specification names nothing that exists.
-        ModelError: If the network or its weights were found and cannot be used.
+        ModelError: If the network or its weights were found and cannot be used, cannot be downloaded, or if the package
+            that has the network is not installed.
     """
     if not isinstance(spec, str):
         raise InputError(f"The model is given as a {type(spec).__name__}; give a string: {', '.join(available())}.")
     for source in _SOURCES:
-        if source.pattern.fullmatch(spec):
-            return source.load(spec)
-    raise InputError(f"There is no model '{spec}' in this version; give one of: {', '.join(available())}.")
+        if match := re.fullmatch(source.pattern + _CHECKPOINT, spec):
+            name, file = match.groups()
+            classifier = source.load(name, read_checkpoint(Path(file)) if file else None)
+            classifier.spec = spec
+            return classifier.eval()
+    raise InputError(f"There is no model '{spec}'; give one of: {', '.join(available())}.")

@@ -30,7 +30,9 @@ def import_torchvision() -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "torchvision":
             raise
-        raise ModelError("torchvision is needed for this and is not installed; run: pip install torchvision") from error
+        raise ModelError(
+            'torchvision is needed for this and is not installed; run: pip install "fei[torchvision]"'
+        ) from error
     except RuntimeError as error:
         if "operator torchvision::" not in str(error):
             raise

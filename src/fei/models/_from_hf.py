@@ -1,0 +1,171 @@
+"""hf:ID, image classifiers of Hugging Face, from the hub or from a folder."""
+
+import importlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from fei.errors import InputError, ModelError
+from fei.models._checkpoint import Checkpoint, build_for, load_checkpoint
+from fei.models._download import fetch_folder_from_hub
+from fei.models._torchvision import import_torchvision
+from fei.models._wording import first_few, in_brief
+from fei.models.classifier import Classifier
+
+_BILINEAR = 2  # Pillow's number of it
+
+
+def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
+    """Load an image classifier that the transformers library knows, with the preprocessing that belongs to it.
+
+    Only .safetensors files are read, and no code that comes with a model is ever run.
+
+    Args:
+        name: The ID of a model on the hub, such as "google/vit-base-patch16-224", or a folder with one.
+        checkpoint: Weights to take instead; only the configuration is downloaded then.
+
+    Returns:
+        The network as a classifier.
+
+    Raises:
+        InputError: If there is no such model.
+        ModelError: If transformers is not installed, the model cannot be had or used, or the checkpoint does not fit.
+    """
+    transformers = _import_transformers()
+    if not name:
+        raise InputError("The model's ID is missing after 'hf:'; write hf:ID, or hf:path/to/folder.")
+    folder = Path(name) if Path(name).is_dir() else _fetch(name, with_weights=checkpoint is None)
+    if checkpoint is None and not _has_safetensors(folder):
+        raise ModelError(
+            f"The model '{name}' has no complete .safetensors file, and no other format is read, since it could run "
+            "code; convert it with save_pretrained(..., safe_serialization=True)."
+        )
+    try:
+        with _quiet(transformers):
+            config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+            processor = transformers.AutoImageProcessor.from_pretrained(folder, trust_remote_code=False).to_dict()
+            if checkpoint is None:
+                network, other = _with_weights(transformers, folder, name), None
+            else:
+                network, other = build_for(checkpoint, lambda classes: _build(transformers, config, classes))
+    except ModelError:
+        raise
+    except Exception as error:  # transformers raises nearly anything on a model of another kind
+        raise ModelError(
+            f"The model '{name}' cannot be loaded ({in_brief(error)}); it must be an image classifier that "
+            "transformers knows without code of its own."
+        ) from error
+    labels = _labels(config.id2label) if other is None else None
+    classifier = Classifier(network, labels=labels, **_preprocessing(processor, name))
+    if checkpoint is not None:
+        load_checkpoint(classifier, checkpoint)
+    return classifier
+
+
+def _import_transformers() -> ModuleType:
+    import_torchvision()  # transformers prepares images with it, and cannot mend it
+    try:
+        return importlib.import_module("transformers")
+    except ModuleNotFoundError as error:
+        if error.name != "transformers":
+            raise
+        raise ModelError('transformers is needed for this and is not installed; run: pip install "fei[hf]"') from error
+
+
+def _fetch(name: str, *, with_weights: bool) -> Path:
+    advice = "download the model elsewhere and name its folder: hf:path/to/folder"
+    weights = ["*.safetensors", "*.safetensors.index.json"] if with_weights else []
+    needed = "model*.safetensors" if with_weights else "config.json"
+    patterns = ["config.json", "preprocessor_config.json", *weights]
+    return fetch_folder_from_hub(name, patterns, needed=needed, advice=advice)
+
+
+def _has_safetensors(folder: Path) -> bool:
+    """Whether the weights are there as one .safetensors file, or as all the parts that an index lists."""
+    if (folder / "model.safetensors").is_file():
+        return True
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return False
+    parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+    return all((folder / part).is_file() for part in parts)
+
+
+@contextmanager
+def _quiet(transformers: ModuleType) -> Iterator[None]:
+    """No progress bars and no advice meanwhile."""
+    logging = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _with_weights(transformers: ModuleType, folder: Path, name: str) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):  # what is drawn is overwritten, or refused below
+        network: nn.Module
+        network, report = transformers.AutoModelForImageClassification.from_pretrained(
+            folder, use_safetensors=True, trust_remote_code=False, local_files_only=True, output_loading_info=True
+        )
+    if report["missing_keys"]:
+        raise ModelError(
+            f"The model '{name}' has no weights for {first_few(sorted(report['missing_keys']))}; it is not a trained "
+            "image classifier, choose another one."
+        )
+    return network
+
+
+def _build(transformers: ModuleType, config: Any, classes: int | None) -> nn.Module:
+    if classes is not None:
+        config.num_labels = classes
+    network: nn.Module = transformers.AutoModelForImageClassification.from_config(config, trust_remote_code=False)
+    return network
+
+
+def _labels(names: dict[int, str]) -> list[str] | None:
+    """The names of the classes in order; None where they are only numbered."""
+    labels = [str(names[index]) for index in sorted(names)]
+    return None if all(label == f"LABEL_{index}" for index, label in enumerate(labels)) else labels
+
+
+def _preprocessing(processor: dict[str, Any], name: str) -> dict[str, Any]:
+    """How images are prepared, from the settings of an image processor."""
+    size = processor.get("size") or {}
+    squash = "height" in size
+    sides = {size.get("height"), size.get("width")} if squash else {size.get("shortest_edge")}
+    crop = processor.get("crop_size") if processor.get("do_center_crop") else None
+    crop_sides = {crop["height"], crop["width"]} if crop else sides
+    if len(sides) != 1 or len(crop_sides) != 1 or not isinstance(resize := sides.pop(), int):
+        raise ModelError(
+            f"The model '{name}' takes images of the size {crop or size}; only square ones are supported, choose "
+            "another model."
+        )
+    input_size = crop["height"] if crop else resize
+    if (portion := processor.get("crop_pct")) is not None and not squash:
+        # ConvNeXt's and PoolFormer's: the size is what is left, except that large images are not cropped.
+        squash = resize >= 384 and crop is None
+        resize = resize if squash else int(resize / portion)
+    # From values in [0, 1] instead of those that the processor's factor gives.
+    unit = 255 * processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 255
+    normalizes = processor.get("do_normalize", True)
+    mean = processor["image_mean"] if normalizes else (0.0,) * 3
+    std = processor["image_std"] if normalizes else (1.0,) * 3
+    return {
+        "mean": [value / unit for value in mean],
+        "std": [value / unit for value in std],
+        "input_size": input_size,
+        "resize": resize,
+        "interpolation": "bilinear" if processor.get("resample") == _BILINEAR else "bicubic",
+        "squash": squash,
+    }

@@ -1,0 +1,134 @@
+"""timm:NAME, the classifiers of timm with their weights."""
+
+import fnmatch
+import importlib
+import math
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from fei.errors import InputError, ModelError
+from fei.models._checkpoint import Checkpoint, build_for, load_checkpoint
+from fei.models._download import fetch_from_hub, fetch_url
+from fei.models._torchvision import import_torchvision
+from fei.models._wording import did_you_mean, in_brief
+from fei.models.classifier import Classifier
+
+_IMAGENET = 1000
+
+
+def load_from_timm(name: str, checkpoint: Checkpoint | None) -> Classifier:
+    """Build a classifier of timm, with its weights and the preprocessing that belongs to them.
+
+    Args:
+        name: "ARCHITECTURE" for its default weights, "ARCHITECTURE.TAG" for certain ones, either with "@none" for
+            random weights.
+        checkpoint: Weights to take instead; nothing is downloaded then.
+
+    Returns:
+        The network as a classifier.
+
+    Raises:
+        InputError: If there is no such network, or it has no weights.
+        ModelError: If timm is not installed, the weights cannot be had, or the checkpoint does not fit.
+    """
+    timm = _import_timm()
+    name, _, wanted = name.partition("@")
+    if wanted.casefold() not in ("", "none"):
+        raise InputError(
+            f"timm's weights are not named with '@{wanted}'; write timm:ARCHITECTURE.TAG, or timm:{name}@none for "
+            "random weights."
+        )
+    known = [*timm.list_models(), *timm.list_pretrained()]
+    if name not in known:
+        raise InputError(f"timm has no network '{name}'{did_you_mean(name, known)}; see: fei models 'timm:*'.")
+    if wanted or checkpoint is not None:
+        network, other = build_for(checkpoint, lambda classes: _build(timm, name, classes))
+    else:
+        network, other = _build_with_weights(timm, name), None
+    classifier = Classifier(network, **_settings(timm, network, name))
+    if other is not None:
+        classifier.labels = None
+    if checkpoint is not None:
+        load_checkpoint(classifier, checkpoint)
+    return classifier
+
+
+def timm_names(pattern: str) -> list[str]:
+    """What to write after "timm:" for all networks whose name matches a pattern such as "resnet50*".
+
+    Networks with weights are named with their tag, those without with "@none".
+    """
+    timm = _import_timm()
+    tagged = timm.list_pretrained()
+    with_weights = {name.partition(".")[0] for name in tagged}
+    names = [*tagged, *(f"{name}@none" for name in timm.list_models() if name not in with_weights)]
+    return sorted(name for name in names if fnmatch.fnmatchcase(name.removesuffix("@none"), pattern))
+
+
+def _import_timm() -> ModuleType:
+    import_torchvision()  # timm needs it, and cannot mend it
+    try:
+        return importlib.import_module("timm")
+    except ModuleNotFoundError as error:
+        if error.name != "timm":
+            raise
+        raise ModelError('timm is needed for this and is not installed; run: pip install "fei[timm]"') from error
+
+
+def _build(timm: ModuleType, name: str, classes: int | None = None, **options: Any) -> nn.Module:
+    if classes is not None:
+        options["num_classes"] = classes
+    network: nn.Module = timm.create_model(name, **options)
+    return network
+
+
+def _build_with_weights(timm: ModuleType, name: str) -> nn.Module:
+    config = timm.models.get_pretrained_cfg(name)
+    if config is None or not config.has_weights:
+        raise InputError(f"timm has no weights for '{name}'; write timm:{name}@none, or add ':' and a checkpoint.")
+    file = _fetch(config, name)
+    try:
+        with torch.random.fork_rng(devices=[]):  # the initial weights are drawn only to be overwritten
+            # The file is named since timm would ask the hub again, and wait long where nobody answers.
+            return _build(timm, name, pretrained=True, pretrained_cfg_overlay={"file": str(file)})
+    except Exception as error:  # a damaged file makes timm raise nearly anything
+        raise ModelError(
+            f"The weights {file} of timm's {name} cannot be read ({in_brief(error)}); delete them to download them "
+            "again."
+        ) from error
+
+
+def _fetch(config: Any, name: str) -> Path:
+    """The file of weights: of the hub where timm keeps them, in the safe format if there is one."""
+    if not config.hf_hub_id:
+        return fetch_url(config.url)
+    named = config.hf_hub_filename or "pytorch_model.bin"
+    safe = {"pytorch_model.bin": "model.safetensors"}.get(named, str(Path(named).with_suffix(".safetensors")))
+    names = [safe, named] if named.endswith(".bin") else [named]
+    advice = f"download it elsewhere and name it as a checkpoint: timm:{name}:path/to/{names[0]}"
+    return fetch_from_hub(config.hf_hub_id, names, advice=advice)
+
+
+def _settings(timm: ModuleType, network: nn.Module, name: str) -> dict[str, Any]:
+    """How images are prepared, and how the classes are called."""
+    config = timm.data.resolve_model_data_config(network)
+    channels, height, width = config["input_size"]
+    if channels != 3 or height != width:
+        raise ModelError(
+            f"timm's {name} takes inputs of shape {config['input_size']}; only square RGB images are supported, choose "
+            "another network."
+        )
+    imagenet = network.num_classes == _IMAGENET
+    return {
+        "mean": config["mean"],
+        "std": config["std"],
+        "input_size": height,
+        "resize": math.floor(height / config["crop_pct"]),
+        "interpolation": "bilinear" if config["interpolation"] == "bilinear" else "bicubic",
+        "squash": config["crop_mode"] == "squash",
+        "labels": timm.data.ImageNetInfo().label_descriptions() if imagenet else None,
+    }

@@ -1,0 +1,136 @@
+"""torchvision:NAME, the classifiers of torchvision with their ImageNet weights."""
+
+import fnmatch
+import re
+import warnings
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor, nn
+
+from fei.errors import InputError
+from fei.models._checkpoint import Checkpoint, build_for, load_checkpoint, read_checkpoint
+from fei.models._download import fetch_url
+from fei.models._torchvision import import_torchvision
+from fei.models._wording import did_you_mean
+from fei.models.classifier import IMAGENET_MEAN, IMAGENET_STD, Classifier
+from fei.models.embedded import imagenet_labels
+
+# The paper's. Of all others torchvision's DEFAULT is taken; that of resnet50 would be IMAGENET1K_V2, a newer training.
+_DEFAULTS = {"resnet50": "IMAGENET1K_V1", "vgg16": "IMAGENET1K_V1"}
+
+# They help in training only, and are not run afterwards.
+_AUXILIARY = ("aux1.", "aux2.", "AuxLogits.")
+
+# How DenseNet's files of 2017 spell what is called norm1 and conv2 today.
+_OLD_DENSENET = re.compile(r"(.*denselayer\d+\.(?:norm|conv))\.([12]\..*)")
+
+
+def load_from_torchvision(name: str, checkpoint: Checkpoint | None) -> Classifier:
+    """Build a classifier of torchvision, with its weights and the preprocessing that belongs to them.
+
+    The default weights are torchvision's own DEFAULT, except for resnet50 and vgg16: there they are IMAGENET1K_V1, on
+    which the paper's results rest. (The DEFAULT of ResNet50 is IMAGENET1K_V2, which was trained by another recipe.)
+
+    Args:
+        name: "NAME", "NAME@WEIGHTS" in upper or lower case, or "NAME@none" for random weights, ImageNet's mean and
+            deviation, and 224 pixels (Inception: 299).
+        checkpoint: Weights to take instead; nothing is downloaded then, and "@WEIGHTS" stands for the preprocessing.
+
+    Returns:
+        The network as a classifier.
+
+    Raises:
+        InputError: If there is no such network, or it has no such weights.
+        ModelError: If torchvision is not installed, the weights cannot be had, or the checkpoint does not fit.
+    """
+    models = import_torchvision().models
+    name, _, wanted = name.partition("@")
+    if name not in _names(models):
+        hint = did_you_mean(name, _names(models))
+        raise InputError(f"torchvision has no classifier '{name}'{hint}; see: fei models 'torchvision:*'.")
+    weights = _choose_weights(models, name, wanted)
+    if checkpoint is None and weights is not None:
+        checkpoint = read_checkpoint(fetch_url(weights.url))
+    if checkpoint is not None:
+        checkpoint = replace(checkpoint, state=_todays_names(checkpoint.state))
+
+    network, other = build_for(checkpoint, lambda classes: _build(models, name, weights, classes, checkpoint is None))
+    settings = _plain(name) if weights is None else _of_weights(weights)
+    classifier = Classifier(network, **settings | ({} if other is None else {"labels": None}))
+    if checkpoint is not None:
+        load_checkpoint(classifier, checkpoint)
+    return classifier
+
+
+def torchvision_names(pattern: str) -> list[str]:
+    """The names of torchvision's classifiers that match a pattern such as "res*"."""
+    return fnmatch.filter(_names(import_torchvision().models), pattern)
+
+
+def _names(models: ModuleType) -> list[str]:
+    return sorted(models.list_models(module=models))
+
+
+def _choose_weights(models: ModuleType, name: str, wanted: str) -> Any:
+    """A member of the network's enumeration of weights, or None."""
+    if wanted.casefold() == "none":
+        return None
+    known = models.get_model_weights(name)
+    if not wanted:
+        return known[_DEFAULTS.get(name, "DEFAULT")]
+    for key, weights in known.__members__.items():  # DEFAULT among them
+        if key.casefold() == wanted.casefold():
+            return weights
+    hint = did_you_mean(wanted, known.__members__)
+    raise InputError(
+        f"torchvision's {name} has no weights '{wanted}'{hint}; give one of {', '.join(known.__members__)} or none."
+    )
+
+
+def _build(models: ModuleType, name: str, weights: Any, classes: int | None, initialize: bool) -> nn.Module:
+    """The architecture that weights are for, without them."""
+    options: dict[str, Any] = {} if classes is None else {"num_classes": classes}
+    if name in ("googlenet", "inception_v3"):
+        # Their weights are TensorFlow's, which were trained on another normalisation than ImageNet's usual one.
+        options |= {"aux_logits": False, "transform_input": weights is not None}
+    if name in ("googlenet", "inception_v3") or name.startswith("vgg"):
+        options["init_weights"] = initialize
+    if name.startswith("vit_") and weights is not None:
+        options["image_size"] = weights.meta["min_size"][0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about how weights are drawn
+        network: nn.Module = models.get_model(name, weights=None, **options)
+    return network
+
+
+def _todays_names(state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """A state dict without auxiliary heads and old spellings."""
+    kept = OrderedDict(
+        (_OLD_DENSENET.sub(r"\1\2", key), tensor) for key, tensor in state.items() if not key.startswith(_AUXILIARY)
+    )
+    if hasattr(state, "_metadata"):  # the versions of the modules
+        vars(kept)["_metadata"] = state._metadata
+    return kept
+
+
+def _of_weights(weights: Any) -> dict[str, Any]:
+    """How images are prepared for certain weights."""
+    transforms = weights.transforms()
+    return {
+        "mean": transforms.mean,
+        "std": transforms.std,
+        "input_size": transforms.crop_size[0],
+        "resize": transforms.resize_size[0],
+        "interpolation": transforms.interpolation.value,
+        "labels": weights.meta["categories"],
+    }
+
+
+def _plain(name: str) -> dict[str, Any]:
+    """How images are prepared where no weights say it."""
+    size = 299 if name == "inception_v3" else 224
+    return {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "input_size": size, "labels": imagenet_labels()}
