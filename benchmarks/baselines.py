@@ -94,7 +94,7 @@ def figure(network: str, synset: str, folder: Path) -> Path:
     model = load(network)
     x = photo(model, synset)
     planes = {name: kept_map(model, network, synset, name, folder)[0][0, 0].numpy() for name in available()}
-    path = IMAGES / f"methods-{network}.png"
+    path = IMAGES / f"methods-{network}.jpg"
     grid(picture(x[0]), planes, f"{network}: {model.label(int(model(x).argmax()))}").savefig(path)
     return path
 

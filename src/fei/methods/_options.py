@@ -33,8 +33,10 @@ class Option:
         Whether it suits the method is the method's to say.
         """
         value = _parsed(text.strip())
-        if isinstance(value, bool | int | float) and not re.search(r"bool|int|float|Any", self.type):
-            return text.strip()  # a layer may be called "4"
+        if isinstance(value, bool | int | float) and not re.search(
+            r"bool|int|float|Any", re.sub(r"\[.*?\]", "", self.type)
+        ):
+            return [value] if re.search("Sequence|list", self.type) else text.strip()  # a layer may be called "4"
         return value
 
 
