@@ -75,9 +75,9 @@ class Comparison:
         self._layers, self._seed, self._batch_size, self._spec = layers, seed, batch_size, model
 
     def run(
-        self, image: Path, folder: Path, *, progress: bool, tell: Callable[[str], None] | None
+        self, image: Path, folder: Path, name: str, *, progress: bool, tell: Callable[[str], None] | None
     ) -> tuple[list[Row], dict[str, Any]]:
-        """Compare on one image; writes the figure and the numbers, and returns them."""
+        """Compare on one image; writes the figure and the numbers under a name, and returns them."""
         x = self._model.preprocess(read_image(image))[None].to(self._device)
         prepare_folder(folder)
         with torch.no_grad():
@@ -86,10 +86,10 @@ class Comparison:
         maps: dict[str, Tensor] = {}
         evaluations: dict[str, Evaluation] = {}
         rows = []
-        for name, method in self._methods.items():
+        for label, method in self._methods.items():
             if tell is not None:
-                tell(f"{image.name}: {name}")
-            maps[name], cost = measure_cost(
+                tell(f"{image.name}: {label}")
+            maps[label], cost = measure_cost(
                 self._model,
                 partial(
                     method,
@@ -101,11 +101,11 @@ class Comparison:
                     progress=progress,
                 ),
             )
-            evaluations[name] = self._evaluate(x, maps[name], target)
-            rows.append(_row(name, evaluations[name], cost))
+            evaluations[label] = self._evaluate(x, maps[label], target)
+            rows.append(_row(label, evaluations[label], cost))
         headline = f"{self._model.label(target)}, {probabilities[target]:.1%} ({self._spec}, {self._protocol.id})"
         planes = {name: m[0, 0].cpu().numpy() for name, m in maps.items()}
-        figure = folder / f"{image.stem}.comparison.png"
+        figure = folder / f"{name}.comparison.png"
         draw(photo(x[0]), planes, evaluations, headline).savefig(figure)
         document = {
             "schema": 1,
@@ -124,7 +124,7 @@ class Comparison:
                 for row in rows
             ],
         }
-        (folder / f"{image.stem}.comparison.json").write_text(json.dumps(document, indent=2) + "\n")
+        (folder / f"{name}.comparison.json").write_text(json.dumps(document, indent=2) + "\n")
         return rows, document
 
     def _evaluate(self, x: Tensor, maps: Tensor, target: int) -> Evaluation:

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fei.cli._common import (
+    FAILURE,
     DebugOption,
     JsonOption,
     MethodOption,
     OutOption,
     SeedOption,
+    complain,
     note,
     print_json,
     say,
+    sentence,
 )
-from fei.errors import InputError
+from fei.cli._images import ImagesArgument, SampleOption, find_images
+from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from fei.cli._comparison import Row
@@ -27,7 +31,7 @@ _METHODS = "fei-vm,fei-ibm,fei-none,gradcam,saliency,random"
 
 
 def compare(
-    images: Annotated[list[str], typer.Argument(metavar="IMAGE", help="Image files.", show_default=False)],
+    images: ImagesArgument,
     methods: Annotated[
         str, typer.Option(metavar="NAMES", help="Methods, comma-separated; wildcards and 'all' work.")
     ] = _METHODS,
@@ -54,6 +58,7 @@ def compare(
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps or auto.")] = "auto",
     batch_size: Annotated[int | None, typer.Option(min=1, help="Rows in one forward pass.", show_default=False)] = None,
     option: MethodOption = None,
+    sample: SampleOption = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -62,30 +67,42 @@ def compare(
     Prints a table and writes for each image a figure (.comparison.png) and all numbers (.comparison.json).
     """
     from fei.cli._comparison import Comparison
+    from fei.cli._outputs import result_names
 
     comparison = Comparison(
         model, methods.split(","), target, protocol, layers.split(",") if layers else None, seed, steps, preset, device,
         batch_size, option or [],
     )  # fmt: skip
-    missing = [image for image in images if not Path(image).is_file()]
+    files = find_images(images, sample, seed)
+    missing = [image for image in files if not image.is_file()]
     if missing:
         raise InputError(f"There is no image file '{missing[0]}'; check the path.")
     everything: list[Row] = []
     documents = []
     show = not as_json and sys.stderr.isatty()
-    for image in images:
-        rows, document = comparison.run(Path(image), Path(out), progress=show, tell=note if show else None)
+    failures: list[DataError] = []
+    for image, name in zip(files, result_names(files, Path(out)), strict=True):
+        try:
+            rows, document = comparison.run(image, Path(out), name, progress=show, tell=note if show else None)
+        except DataError as error:  # an image that cannot be read does not stop the others
+            complain(error, debug=debug)
+            failures.append(error)
+            continue
         everything += rows
         documents.append(document)
         if not as_json:
             say(f"{image}: {document['headline']}")
             _table(rows)
             say(f"  {document['figure']}\n")
+    if failures and len(files) > 1:
+        note(f"{len(failures)} of {len(files)} images could not be read.")
     if as_json:
-        print_json({"schema": 1, "results": documents})
-    elif len(images) > 1:
-        say(f"Means over {len(images)} images")
+        failed = {"error": " ".join(sentence(error) for error in failures)} if failures else {}
+        print_json({"schema": 1, "results": documents} | failed)
+    elif len(documents) > 1:
+        say(f"Means over {len(documents)} images")
         _table(_means(everything))
+    raise typer.Exit(FAILURE if failures else 0)
 
 
 def _table(rows: list[Row]) -> None:

@@ -26,6 +26,7 @@ from fei.cli._common import (
     say,
     sentence,
 )
+from fei.cli._images import ImagesArgument, SampleOption, find_images
 from fei.cli._request import Request
 from fei.errors import InputError
 
@@ -37,7 +38,7 @@ StepsOption = Annotated[
 
 
 def explain(
-    images: Annotated[list[str], typer.Argument(metavar="IMAGE", help="Image files.", show_default=False)],
+    images: ImagesArgument,
     model: Annotated[str, typer.Option(metavar="SPEC", help="The network; see 'fei models'.")] = _MODEL,
     method: Annotated[
         str | None,
@@ -79,6 +80,7 @@ def explain(
         int | None, typer.Option(min=1, help="Rows in one forward pass; fewer need less memory.", show_default=False)
     ] = None,
     option: MethodOption = None,
+    sample: SampleOption = None,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     debug: DebugOption = False,
@@ -91,7 +93,7 @@ def explain(
     """
     name = _method_name(method, variant)
     request = Request(model, name, target, seed, steps, preset, device, reference, batch_size, tuple(option or ()))
-    outcome = _explain_all(request, [Path(image) for image in images], Path(out), _Voice(as_json, quiet, debug))
+    outcome = _explain_all(request, find_images(images, sample, seed), Path(out), _Voice(as_json, quiet, debug))
     if as_json:
         print_json(outcome.document())
     raise typer.Exit(outcome.exit_code())
@@ -192,6 +194,8 @@ def _explain_all(request: Request, images: list[Path], folder: Path, voice: _Voi
         outcome.results.append(record)
         if voice.talks:
             say(_summary(record))
+    if outcome.failures and len(images) > 1:
+        note(f"{len(outcome.failures)} of {len(images)} images could not be explained.")
     return outcome
 
 
