@@ -34,6 +34,6 @@ def reporter(progress: bool | Progress, total: int) -> Iterator[Callable[[], Non
 
         columns = ("[progress.description]{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Bar(*columns, TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-            task = bar.add_task("optimising", total=total)
+            task = bar.add_task("working", total=total)
             yield lambda: bar.update(task, completed=count())
             bar.update(task, completed=total)

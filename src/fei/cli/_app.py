@@ -15,6 +15,7 @@ from fei.cli._common import INTERRUPTED, complain, exit_code, note, print_json, 
 from fei.cli.black_image import black_image
 from fei.cli.compare import compare
 from fei.cli.explain import demo, explain
+from fei.cli.finetune import finetune
 from fei.cli.listing import methods, models
 from fei.cli.sanity import sanity
 
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _command in (demo, explain, compare, black_image, sanity, models, methods):
+for _command in (demo, explain, compare, black_image, sanity, finetune, models, methods):
     app.command()(_command)
 
 
