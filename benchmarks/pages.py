@@ -12,8 +12,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import architectures
+import baselines
 import defaults
 import diagnostics
+import methods
 import orderings
 from _common import ROOT, Results
 
@@ -53,10 +56,13 @@ def _metrics() -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
+    "architectures": lambda: architectures.table(Results("architectures")),
     "orderings": lambda: orderings.table(Results("orderings")),
     "step": _step,
     "protocols": _protocols,
     "metrics": _metrics,
+    "baselines": lambda: baselines.table(Results("baselines")),
+    "methods": lambda: methods.table(Results("methods")),
 }
 BLOCKS |= {f"defaults-{part}": lambda part=part: defaults.table(Results("defaults"), part) for part in defaults.PARTS}
 BLOCKS |= {

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
+from fei.core.attribution import FEI
 from fei.core.clipgrad import get_rule
 from fei.core.dataflow import trace
 from fei.core.pathway import Pathway
@@ -182,6 +183,33 @@ def test_selection_by_kind_name_and_predicate():
     assert names(net, ["body.1.relu#1"]) == ["body.1.relu#1"]
     assert len(names(net, ["body.1.relu"])) == 3
     assert names(net, lambda site: site.index < 2) == ["body.0.2", "body.1.relu#0"]
+
+
+def test_a_share_of_the_sites():
+    chain = nn.Sequential(*(nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU()) for _ in range(13)), nn.Flatten())
+    everything = names(chain)
+    assert len(everything) == 13
+    for part in (2, 4, 7):  # the paper's ranges 1-4, 1-8 and 1-16 of VGG16
+        assert names(chain, f"first:{part}/13") == everything[:part]
+    assert names(chain, "last:6/13") == everything[7:]
+    assert names(chain, "first:1/1") == names(chain, "last:1/1") == everything
+
+
+def test_the_two_shares_are_all_sites_and_one_is_the_least():
+    net = resnet()
+    everything = names(net)
+    for part in range(1, 8):
+        assert names(net, f"first:{part}/8") + names(net, f"last:{8 - part}/8") == everything
+    assert names(net, "first:1/13") + names(net, "last:12/13") == everything
+    assert names(net, "first:1/100") == everything[:1]
+    assert names(net, "last:1/100") == everything[-1:]
+    assert names(net, "first:1/2", residual="post_add") == names(net, residual="post_add")[:4]
+
+
+@pytest.mark.parametrize("word", ["middle", "first", "first:0/3", "first:4/3", "last:1/0", "first:-1/3"])
+def test_unknown_words_are_refused(word):
+    with pytest.raises(InputError, match=f"unknown sites '{word}'; choose one of activation, conv"):
+        FEI(nn.Identity(), sites=word)
 
 
 def test_unknown_and_ambiguous_names_are_refused():

@@ -242,7 +242,7 @@ class FEI:
                 + (
                     f" ({'; '.join(hidden)}); pass the module it was made from, or variant='none'"
                     if hidden
-                    else "; pass sites=[module names] or sites='nonlinearity' to choose where to clip, or variant='none'"
+                    else "; pass sites=[module names] or sites='nonlinearity' to say where to clip, or variant='none'"
                 )
             )
         notes = []

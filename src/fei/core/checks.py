@@ -99,12 +99,15 @@ def default_rows(inputs: Tensor) -> int:
 
 @contextmanager
 def explained_failure(x: Tensor) -> Iterator[None]:
-    """Turn a runtime error of the network on the first image into a sentence; what else it raises passes as it is."""
+    """Turn a runtime error or a failed assertion of the network on the first image into a sentence.
+
+    What else it raises passes as it is.
+    """
     try:
         yield
     except ModelError:
         raise
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:
         raise ModelError(f"the model failed on an input of shape {tuple(x[:1].shape)}: {_reason(error)}") from error
 
 
@@ -129,5 +132,5 @@ def image_gradient(score: Tensor, image: Tensor) -> Tensor:
     return gradient
 
 
-def _reason(error: RuntimeError) -> str:
+def _reason(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -110,6 +110,7 @@ class _Tracer(TorchFunctionMode):
         self.blind: list[str] = []
         self.stack: list[tuple[str, int]] = []
         self._counts: Counter[str] = Counter()
+        self.image_node: Any = None
         self._alive: list[Tensor] = []
         self._with_gradient: set[int] = set()
 
@@ -152,9 +153,7 @@ class _Tracer(TorchFunctionMode):
         for tensor in inputs:
             source = self.producer.get(id(tensor))
             if source is None:
-                if tensor.grad_fn is not None:
-                    self.note_blind()
-                    depends = True
+                depends |= self.is_unseen(tensor)
                 continue
             # a value that had no gradient when it was made, and has one now, was filled through a view
             depends |= source.depends or (tensor.grad_fn is not None and id(tensor) not in self._with_gradient)
@@ -174,10 +173,29 @@ class _Tracer(TorchFunctionMode):
         if tensor.requires_grad:
             self._with_gradient.add(id(tensor))
 
-    def note_blind(self) -> None:
+    def is_unseen(self, tensor: Tensor) -> bool:
+        """Whether a value comes from the image by calls that were not seen; if so, note where it turned up.
+
+        Other values without a producer are weights, or were computed from them before this pass and kept.
+        """
+        if id(tensor) in self.producer or not self._leads_to_image(tensor):
+            return False
         name = self.stack[-1][0] if self.stack else ""
         if name not in self.blind:
             self.blind.append(name)
+        return True
+
+    def _leads_to_image(self, tensor: Tensor) -> bool:
+        nodes: list[Any] = [tensor.grad_fn]
+        seen: set[Any] = {None}
+        while nodes:
+            node = nodes.pop()
+            if node is self.image_node:
+                return True
+            if node not in seen:
+                seen.add(node)
+                nodes += [parent for parent, _ in node.next_functions]
+        return False
 
 
 def _is_alias(output: Tensor, given: Tensor) -> bool:
@@ -242,10 +260,10 @@ def trace(model: nn.Module, inputs: Tensor) -> tuple[Flow, Any]:
     with torch.enable_grad(), uncompiled(), _module_names(model, tracer, outputs):
         image = inputs.detach().clone().requires_grad_().clone()
         # the image has a producer too, so that only values from unseen code lack one; it is no place to clip
+        tracer.image_node = image.grad_fn
         tracer.own(image, Call(("image", 0), ("", 0), [], image.shape, depends=True, differentiable=False))
         with tracer:
             result = model(image)
         for tensor in tensors_in(getattr(result, "logits", result)):
-            if tensor.grad_fn is not None and id(tensor) not in tracer.producer:
-                tracer.note_blind()
+            tracer.is_unseen(tensor)
     return Flow(tracer.calls, outputs, tracer.blind, len(inputs)), result

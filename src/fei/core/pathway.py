@@ -130,7 +130,9 @@ class Pathway:
             ceiling = reference if rule.binary else rule.ceiling(reference, value.detach())
             rows = len(inputs)
 
-            def clip(grad: Tensor) -> Tensor:
+            def clip(grad: Tensor | None) -> Tensor | None:
+                if grad is None:  # what uses the value passes no gradient on
+                    return None
                 clipped = rule.clip(grad, ceiling)
                 if shares is not None:
                     shares[site] = _lost_share(grad, clipped, rows)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fei.core.clipgrad import get_rule
 from fei.core.scoring import Score, check_score
-from fei.core.sites import RESIDUALS, SITE_KINDS, SiteSelection
+from fei.core.sites import RESIDUALS, SiteSelection, check_kind
 from fei.errors import InputError
 
 CONSTRAINTS = ("penalty", "projection", "l1", "none")
@@ -83,7 +83,7 @@ def _check(s: Settings) -> None:
     _choice("objective", s.objective, ("insertion", "deletion", "both"))
     _choice("residual", s.residual, RESIDUALS)
     if isinstance(s.sites, str):
-        _choice("sites", s.sites, SITE_KINDS)
+        check_kind(s.sites)
     check_score(s.score)
     if isinstance(s.steps, bool) or not isinstance(s.steps, int) or s.steps < 1:
         raise InputError(f"`steps` must be a whole number of at least 1; got {s.steps!r}")

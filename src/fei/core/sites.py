@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from fei.errors import InputError, ModelError
 
 RESIDUALS = ("branch", "post_add", "both")
 SITE_KINDS = ("activation", "conv", "block", "nonlinearity")
+_SHARE = re.compile(r"(first|last):([0-9]+)/([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,16 @@ def find_sites(
         model: The network `flow` was traced from; consulted for module names.
         flow: Its data flow.
         select: "activation" (the rule above), "conv" (every convolution's own output), "block" (the outputs of the
-            outermost modules of a class that occurs more than once), "nonlinearity" (all pointwise activations), module
+            outermost modules of a class that occurs more than once), "nonlinearity" (all pointwise activations),
+            "first:a/b" or "last:a/b" (that share of the "activation" sites, rounded; together the two are all), module
             names (a name's unique ending will do, ``#n`` picks one call), or a predicate that keeps some of the
             "activation" sites.
         residual: For a convolution whose value goes into an addition unactivated: "branch" clips that value,
             "post_add" the sum (after its activation, if it has one), "both" clips both.
     """
     order = {id(call): rank for rank, call in enumerate(flow.calls)}
-    if callable(select) or select == "activation":
+    share = _SHARE.fullmatch(select) if isinstance(select, str) else None
+    if callable(select) or share or select == "activation":
         calls = [end for call in _convolutions(flow) for end in _follow(call, residual)]
     elif select == "conv":
         calls = _convolutions(flow)
@@ -80,7 +84,14 @@ def find_sites(
     ]
     if callable(select):
         sites = [site for site in sites if select(site)]
-    return sites
+    return _part(sites, *share.groups()) if share else sites
+
+
+def check_kind(select: str) -> None:
+    """Refuse a word that `find_sites` does not know."""
+    share = _SHARE.fullmatch(select)
+    if select not in SITE_KINDS and not (share and 0 < int(share[2]) <= int(share[3])):
+        raise InputError(f"unknown sites {select!r}; choose one of {', '.join(SITE_KINDS)}, first:1/2, last:1/2")
 
 
 def find_layer(model: nn.Module, flow: Flow, name: str) -> Site:
@@ -116,6 +127,14 @@ def resolve_name(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     hint = f"; did you mean {', '.join(close)}?" if close else "; see model.named_modules()"
     raise InputError(f"the network ran no module named {name!r}{hint}")
+
+
+def _part(sites: list[Site], end: str, part: str, whole: str) -> list[Site]:
+    """The first or last share of the sites, one at least; the last 6/13 are what the first 7/13 leave."""
+    n, a, b = len(sites), int(part), int(whole)
+    if end == "first":
+        return sites[: max(1, round(n * a / b))]
+    return sites[min(n - 1, round(n * (b - a) / b)) :] if sites else []
 
 
 def _convolutions(flow: Flow) -> list[Call]:
