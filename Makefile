@@ -1,6 +1,7 @@
 # make demo   installs the project into .venv and explains an image that came with it
 # make test   installs the test tools as well, then lints, type-checks and runs every test
 # make lint   lints and type-checks
+# make kill   kills benchmark runs at random moments, twenty times, and compares the tables
 # make clean  removes .venv, caches and build products
 
 VENV := .venv
@@ -18,7 +19,7 @@ INSTALLED_TEST := $(VENV)/.installed-test-$(REQUIREMENTS)
 CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint kill clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -31,6 +32,9 @@ lint: $(INSTALLED_TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+kill: $(INSTALLED_TEST)
+	FEI_KILLS=20 $(BIN)/python -m pytest -k kill
 
 clean:
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
