@@ -1,7 +1,7 @@
 """Every method on SqueezeNet and eight photographs: the table of docs/methods.md, and the picture of all maps.
 
     python benchmarks/baselines.py [--methods …] [--maps FOLDER] [--table]
-    python benchmarks/baselines.py --figure NETWORK --photo SYNSET --maps FOLDER
+    python benchmarks/baselines.py --figure NETWORK --photo DEMO --maps FOLDER
 
 Results go to benchmarks/results/baselines.jsonl; a second run computes only what is missing. Maps are kept in the named
 folder, for the picture.
@@ -21,6 +21,7 @@ from diagnostics import COLUMNS, EIGHT
 from torch import Tensor
 
 import fei
+from fei.data import demo_image
 from fei.methods import available
 from fei.metrics import bootstrap_interval
 from fei.models import Classifier
@@ -29,13 +30,14 @@ NETWORK = "squeezenet"
 IMAGES = ROOT.parent / "docs" / "images"
 
 
-def kept_map(model: Classifier, network: str, synset: str, name: str, folder: Path | None) -> tuple[Tensor, Any]:
+def kept_map(
+    model: Classifier, x: Tensor, network: str, image: str, name: str, folder: Path | None
+) -> tuple[Tensor, Any]:
     """A method's map with its cost, from the folder if it is there."""
-    path = None if folder is None else folder / f"{network}-{synset}-{name}.pt"
+    path = None if folder is None else folder / f"{network}-{image}-{name}.pt"
     if path is not None and path.exists():
         maps, cost = torch.load(path, weights_only=True)
         return maps, fei.metrics.Cost(**cost)
-    x = photo(model, synset)
     target = int(model(x).argmax())
     maps, cost = fei.metrics.measure_cost(model, lambda: fei.methods.create(name)(model, x, target))
     if path is not None:
@@ -46,8 +48,8 @@ def kept_map(model: Classifier, network: str, synset: str, name: str, folder: Pa
 
 def scores(model: Classifier, synset: str, name: str, folder: Path | None) -> dict[str, Any]:
     """One method with its default options on one photograph under the paper's protocol."""
-    maps, cost = kept_map(model, NETWORK, synset, name, folder)
     x = photo(model, synset)
+    maps, cost = kept_map(model, x, NETWORK, synset, name, folder)
     result = fei.metrics.evaluate(model, x, maps, int(model(x).argmax()))
     last = list(result.internal.values())[-1]
     return {
@@ -86,14 +88,14 @@ def table(results: Results) -> str:
     return "\n".join(lines)
 
 
-def figure(network: str, synset: str, folder: Path) -> Path:
-    """All maps on one photograph, in the order of the registry."""
+def figure(network: str, demo: str, folder: Path) -> Path:
+    """All maps on one of scikit-image's photographs, in the order of the registry."""
     from fei.report.comparison import grid
     from fei.report.overlay import photo as picture
 
     model = load(network)
-    x = photo(model, synset)
-    planes = {name: kept_map(model, network, synset, name, folder)[0][0, 0].numpy() for name in available()}
+    x = model.preprocess(demo_image(demo))[None]
+    planes = {name: kept_map(model, x, network, demo, name, folder)[0][0, 0].numpy() for name in available()}
     path = IMAGES / f"methods-{network}.jpg"
     grid(picture(x[0]), planes, f"{network}: {model.label(int(model(x).argmax()))}").savefig(path)
     return path
@@ -106,7 +108,7 @@ def main() -> None:
     parser.add_argument("--maps", type=Path)
     parser.add_argument("--table", action="store_true", help="only print what has been measured")
     parser.add_argument("--figure", metavar="NETWORK")
-    parser.add_argument("--photo", default=EIGHT[2])
+    parser.add_argument("--photo", default="chelsea")
     options = parser.parse_args()
     if options.figure:
         print(figure(options.figure, options.photo, options.maps))

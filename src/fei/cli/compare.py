@@ -110,7 +110,7 @@ def _table(rows: list[Row]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    table.add_column("method")
+    table.add_column("method", no_wrap=True, min_width=max(len(row.method) for row in rows))
     for column in ("insertion ↑", "deletion ↓", "MSE ↓", "cosine ↑", "passes", "seconds"):
         table.add_column(column, justify="right")
     for row in rows:
@@ -123,7 +123,7 @@ def _table(rows: list[Row]) -> None:
             f"{row.forwards:.0f}+{row.backwards:.0f}",
             f"{row.seconds:.1f}",
         )
-    Console(width=max(80, Console().width)).print(table)
+    Console(width=max(100, Console().width)).print(table)
 
 
 def _means(rows: list[Row]) -> list[Row]:

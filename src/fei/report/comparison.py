@@ -65,8 +65,14 @@ def _maps(figure: Any, image: Pixels, maps: Mapping[str, NDArray[Any]], rows: in
     cells[0].imshow(image)
     cells[0].set_title("input", fontsize=8)
     for cell, (name, attribution) in zip(cells[1:], maps.items(), strict=False):
-        cell.imshow(overlay(image, attribution))
+        cell.imshow(overlay(image, _without_tails(attribution)))
         cell.set_title(name, fontsize=8)
+
+
+def _without_tails(attribution: NDArray[Any]) -> NDArray[Any]:
+    """A map cut off at its 1st and 99th percentile: few extreme pixels of a gradient would leave all others dark."""
+    low, high = np.percentile(attribution, (1, 99))
+    return attribution if low == high else np.clip(attribution, low, high)
 
 
 def _plots(figure: Any, evaluations: Mapping[str, Evaluation]) -> None:
