@@ -11,12 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from fei import __version__
-from fei.cli._common import INTERRUPTED, complain, exit_code, note, print_json, sentence
+from fei.cli import bench
+from fei.cli._bench_progress import Interrupted, print_line
+from fei.cli._common import INTERRUPTED, complain, exit_code, note, sentence
 from fei.cli.black_image import black_image
 from fei.cli.compare import compare
 from fei.cli.explain import demo, explain
 from fei.cli.finetune import finetune
 from fei.cli.listing import methods, models
+from fei.cli.reproduce import reproduce
 from fei.cli.sanity import sanity
 
 app = typer.Typer(
@@ -27,8 +30,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _command in (demo, explain, compare, black_image, sanity, finetune, models, methods):
+for _command in (demo, explain, compare, black_image, sanity, finetune, reproduce, models, methods):
     app.command()(_command)
+app.add_typer(bench.app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -59,6 +63,7 @@ def run(words: list[str]) -> int:
     """
     options = set(itertools.takewhile(lambda word: word != "--", words))
     as_json, debug = "--json" in options, "--debug" in options
+    how = "Interrupted."
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a path or a label may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
@@ -67,17 +72,17 @@ def run(words: list[str]) -> int:
             warnings.showwarning = _show_warning
         try:
             code = app(args=words, prog_name="fei", standalone_mode=False) or 0
-        except (KeyboardInterrupt, typer.Abort):
-            code = INTERRUPTED
+        except (KeyboardInterrupt, typer.Abort, Interrupted) as error:
+            code, how = INTERRUPTED, str(error) if isinstance(error, Interrupted) else how
         except Exception as error:
             complain(error, debug=debug)
             if as_json:
-                print_json({"error": sentence(error)})
+                print_line({"error": sentence(error)})
             return exit_code(error)
     if code == INTERRUPTED:  # typer itself may have turned the interrupt into this code
-        note("Interrupted.")
+        note(how)
         if as_json:
-            print_json({"error": "Interrupted."})
+            print_line({"error": how})
     return int(code)
 
 

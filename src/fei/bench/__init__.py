@@ -1,0 +1,22 @@
+"""Experiments: a plan, a run that can be interrupted, and its tables and figures."""
+
+from fei.bench.engines import Engine, LocalEngine
+from fei.bench.plan import Plan, load_plan
+from fei.bench.runner import Pace, Summary, resume, run
+from fei.bench.store import Store
+from fei.bench.units import Outcome, Unit, expand
+
+__all__ = [
+    "Engine",
+    "LocalEngine",
+    "Outcome",
+    "Pace",
+    "Plan",
+    "Store",
+    "Summary",
+    "Unit",
+    "expand",
+    "load_plan",
+    "resume",
+    "run",
+]

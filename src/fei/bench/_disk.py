@@ -1,0 +1,114 @@
+"""Files of a run: connections to its database, files that appear whole, and what goes wrong, in sentences."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fei.errors import DataError, InputError
+
+DATABASE = "run.sqlite"
+_BUSY_SECONDS = 30.0
+_FULL = {errno.ENOSPC, errno.EDQUOT} if hasattr(errno, "EDQUOT") else {errno.ENOSPC}
+
+
+@contextlib.contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Within the block, what the disk or the database refuses becomes one sentence."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _in_words(folder, str(error)) from error
+    except OSError as error:
+        if error.errno in _FULL:
+            raise _in_words(folder, "disk is full") from error
+        raise DataError(f"The run in '{folder}' cannot be written to ({error.strerror or error}).") from error
+
+
+def _in_words(folder: Path, reason: str) -> DataError | InputError:
+    if "disk is full" in reason:
+        return DataError(
+            f"The disk of the run in '{folder}' is full; free some space, then go on with: fei bench resume {folder}. "
+            "What was committed before is there."
+        )
+    if "readonly" in reason or "unable to open" in reason:
+        return InputError(
+            f"The run folder '{folder}' cannot be written to; choose another folder or change its permissions."
+        )
+    if "locked" in reason:
+        return DataError(f"The database in '{folder}' is held by another program; close that and go on.")
+    return DataError(f"The database in '{folder}' cannot be used ({reason}); restore it, or begin another run.")
+
+
+def connect(folder: Path) -> sqlite3.Connection:
+    """A connection to write with, made durable; transactions are begun and ended by hand."""
+    connection = sqlite3.connect(folder / DATABASE, timeout=_BUSY_SECONDS, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_readonly(folder: Path) -> sqlite3.Connection:
+    """A connection to read with, also where nothing can be written, as on an archive's disk."""
+    address = (folder / DATABASE).resolve().as_uri()
+    connection = sqlite3.connect(f"{address}?mode=ro", timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+    except sqlite3.OperationalError:
+        connection.close()
+        if (folder / f"{DATABASE}-wal").exists():  # the newest commits are in there and could not be read
+            raise
+        connection = sqlite3.connect(f"{address}?immutable=1", isolation_level=None, uri=True)
+    return connection
+
+
+def schema_version(folder: Path) -> str | None:
+    """The schema of a run; None where none was laid out yet."""
+    with explained(folder), contextlib.closing(connect_readonly(folder)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'").fetchall():
+            return None
+        found = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+        return str(found[0]) if found else "?"
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to that takes the place of `path` at the end, whole or not at all; for one writer at a time."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+def read_map(folder: Path, key: str) -> NDArray[np.float32] | None:
+    """The map of a unit (H, W) in a folder of maps; None where there is none that can be read."""
+    try:
+        values: NDArray[np.float32] = np.load(folder / f"{key}.npy", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return values
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with replacing(path) as file:
+        file.write(text.encode("utf-8"))

@@ -1,0 +1,72 @@
+"""One driver at a time: a lock that goes with the process that holds it, however it ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from fei.errors import InputError
+
+NAME = "lock"
+_BYTE = 1 << 20  # Windows locks bytes against reading too, so not those that say who holds the lock
+
+
+class Lock:
+    """The exclusive right to write to a run's folder.
+
+    Args:
+        folder: The folder; it must be there.
+
+    Raises:
+        InputError: If another process has it, or the folder cannot be written to.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / NAME
+        try:
+            self._file: BinaryIO = path.open("a+b")
+        except OSError as error:
+            raise InputError(
+                f"The run folder '{folder}' cannot be written to ({error.strerror}); choose another folder or change "
+                "its permissions."
+            ) from error
+        if not _try_lock(self._file):
+            self._file.seek(0)
+            holder = self._file.read(200).decode("utf-8", "replace").strip() or "another process"
+            self._file.close()
+            raise InputError(
+                f"The run in '{folder}' is being worked on by {holder}; wait for it, or end it before going on."
+            )
+        self._file.truncate(0)
+        self._file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+        self._file.flush()
+
+    def release(self) -> None:
+        """Let others have it."""
+        if not self._file.closed:
+            self._file.truncate(0)
+            self._file.close()
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(file: BinaryIO) -> bool:
+        try:
+            file.seek(_BYTE)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+else:
+    import fcntl
+
+    def _try_lock(file: BinaryIO) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

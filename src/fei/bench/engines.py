@@ -1,0 +1,78 @@
+"""Engines: who computes the units of a run, and where."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import torch
+
+from fei.bench._context import WorkerContext, attempt
+from fei.bench._pool import Pool
+from fei.bench.units import Outcome, Unit
+from fei.bench.worker import Worker
+from fei.errors import InputError
+
+
+class Engine(Protocol):
+    """Something that computes units."""
+
+    def run(self, units: Iterable[Unit], context: WorkerContext) -> Iterator[Outcome]:
+        """Compute units.
+
+        Args:
+            units: The units, pair by pair; taken one at a time, as there is room.
+            context: What they have in common.
+
+        Yields:
+            What came of each, in any order.
+        """
+        ...
+
+
+class LocalEngine:
+    """Computes on this machine: in this process, or in processes of its own.
+
+    The same bits come out for any number of workers at the same number of threads.
+
+    Args:
+        workers: How many processes; 0 for this one.
+        threads: Torch's threads in each. None: as torch has it in this process, or the machine's processors divided
+            among the workers.
+
+    Raises:
+        InputError: If one of them is no such number.
+    """
+
+    def __init__(self, workers: int = 0, threads: int | None = None) -> None:
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
+            raise InputError(f"workers is {workers!r}; give a whole number, 0 for this process alone.")
+        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+            raise InputError(f"threads is {threads!r}; give a whole number of at least 1.")
+        self.workers, self.threads = workers, threads
+
+    def run(self, units: Iterable[Unit], context: WorkerContext) -> Iterator[Outcome]:
+        """Compute units; see `Engine`."""
+        if self.workers:
+            threads = self.threads or max(1, (os.cpu_count() or 1) // self.workers)
+            return Pool(self.workers, threads, context).run(units)
+        return self._run_here(units, context)
+
+    def _run_here(self, units: Iterable[Unit], context: WorkerContext) -> Iterator[Outcome]:
+        worker = (context.make or Worker)(context)
+        with _threads(self.threads):
+            for unit in units:
+                yield attempt(worker, unit, context.retries)
+
+
+@contextlib.contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Within the block torch has that many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,144 @@
+"""What the commands of ``fei bench`` tell: a run as it goes and as it ended, how far it is, how it differs."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from fei.cli._bench_progress import Interrupted, in_words, print_line, shown_progress
+from fei.cli._common import FAILURE, note, say
+from fei.cli._diagnostics import print_table
+
+if TYPE_CHECKING:
+    from fei.bench.exchange import Difference
+    from fei.bench.runner import OnProgress, Summary
+    from fei.bench.store import Store
+
+_REASONS = 3
+_STATUS = ("method", "units", "done", "failed")
+
+
+def drive(folder: Path, as_json: bool, work: Callable[[OnProgress], Summary]) -> None:
+    """Do the work of a run and tell what came of it; units that failed make the exit code 1.
+
+    Args:
+        folder: The run's.
+        as_json: Whether machines listen.
+        work: What is to be done, given whom to tell about progress.
+    """
+    from fei.bench.store import Store
+
+    try:
+        # what a user's own network prints is not our result
+        with shown_progress(as_json) as show, contextlib.redirect_stdout(sys.stderr):
+            summary = work(show)
+    except KeyboardInterrupt as error:
+        raise Interrupted(f"Interrupted; what is computed is kept, go on with: {resume_command(folder)}") from error
+    reasons: list[dict[str, Any]] = []
+    if summary.failed:
+        with Store.open(folder, readonly=True) as store:
+            reasons = _reasons(store)
+    if as_json:
+        print_line(_document(folder, summary, reasons))
+    else:
+        _say(folder, summary, reasons)
+    if summary.failed:
+        raise typer.Exit(FAILURE)
+
+
+def resume_command(folder: Path, *words: str) -> str:
+    """The command that goes on with a run."""
+    return shlex.join(["fei", "bench", "resume", str(folder), *words])
+
+
+def status_document(store: Store) -> dict[str, Any]:
+    """How far a run is, as plain data."""
+    methods = store.rows(
+        "SELECT m.label, count(DISTINCT p.unit), count(DISTINCT CASE WHEN u.status = 'done' THEN p.unit END), "
+        "count(DISTINCT CASE WHEN u.status = 'failed' THEN p.unit END) FROM plan_units p "
+        "JOIN methods m USING (method) LEFT JOIN units u ON u.key = p.unit GROUP BY p.method ORDER BY p.method"
+    )
+    return {
+        "name": store.plan.name,
+        **store.counts(),
+        "methods": [dict(zip(_STATUS, row, strict=True)) for row in methods],
+        "reasons": _reasons(store),
+    }
+
+
+def say_status(document: dict[str, Any]) -> None:
+    """Tell a person how far a run is."""
+    total = sum(document[state] for state in ("done", "failed", "pending"))
+    say(f"{document['name']}: {document['done']} of {total} units done, {document['failed']} failed")
+    print_table(_STATUS, [[str(method[name]) for name in _STATUS] for method in document["methods"]])
+    for reason in document["reasons"]:
+        say(f"{reason['units']} × {reason['error']}")
+    if document["pending"]:
+        say(f"Go on with:  {resume_command(Path(document['run']))}")
+
+
+def say_difference(found: Difference, first: str, second: str) -> None:
+    """Tell a person how two runs differ."""
+    if found.same:
+        say(f"The runs agree in all {found.common} scores.")
+        return
+    say(f"{found.common} scores in both, {found.differing} of them differ.")
+    for count, run in ((found.only_first, first), (found.only_second, second)):
+        if count:
+            say(f"{count} scores are only in {run}.")
+    if found.means:
+        columns = ["mean over what both have", "first", "second", "difference", "largest"]
+        numbers = (("first", ".4g"), ("second", ".4g"), ("difference", "+.2g"), ("largest", ".2g"))
+        print_table(columns, [[_name(row), *(_number(row[key], form) for key, form in numbers)] for row in found.means])
+        worst = found.largest[0]
+        what = "the same computation" if worst["same_unit"] else "another computation by the same names"
+        where = f"{_name(worst)}, {worst['item']}, seed {worst['seed']}"
+        values = f"{_number(worst['first'], '.6g')} and {_number(worst['second'], '.6g')}"
+        say(f"The largest: {where}: {values}, from {what}.")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "none" if value is None else format(value, form)
+
+
+def _name(row: dict[str, Any]) -> str:
+    return ", ".join(str(row[name]) for name in ("pair", "method", "metric", "protocol", "layer") if row[name])
+
+
+def _reasons(store: Store) -> list[dict[str, Any]]:
+    """Why units failed, the most frequent reason first."""
+    return [{"error": error, "units": units} for error, units in Counter(store.failed().values()).most_common()]
+
+
+def _document(folder: Path, summary: Summary, reasons: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "run": str(folder),
+        "computed": summary.done,
+        "skipped": summary.skipped,
+        "failed": summary.failed,
+        "seconds": round(summary.seconds, 3),
+        "reasons": reasons,
+    }
+
+
+def _say(folder: Path, summary: Summary, reasons: list[dict[str, Any]]) -> None:
+    there = f", {summary.skipped} there already" if summary.skipped else ""
+    say(f"{folder}: {summary.done} units computed{there}, {in_words(summary.seconds)}")
+    if summary.failed:
+        note(f"{summary.failed} units failed:")
+        for reason in reasons[:_REASONS]:
+            note(f"  {reason['units']} × {reason['error']}")
+        if len(reasons) > _REASONS:
+            note(
+                f"  and {len(reasons) - _REASONS} other reasons: {shlex.join(['fei', 'bench', 'status', str(folder)])}"
+            )
+        note(f"Try them again with: {resume_command(folder, '--retry-failed')}")
+    say(f"Tables and figures:  {shlex.join(['fei', 'bench', 'report', str(folder)])}")

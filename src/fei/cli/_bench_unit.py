@@ -1,0 +1,115 @@
+"""One unit of a run: all that is known of it, and how it is computed once more."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from fei.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    from fei.bench.plan import Plan
+    from fei.bench.store import Store
+    from fei.bench.units import Outcome
+
+SCHEMA = 1
+_SHORTEST = 6  # digits that may stand for a whole key
+_FACTS = (
+    "kind", "item", "seed", "status", "error", "target", "label", "probability", "correct", "seconds", "forwards",
+    "backwards", "peak_bytes", "threads", "finished",
+)  # fmt: skip
+
+
+def unit_document(store: Store, key: str) -> dict[str, Any]:
+    """A unit as plain data, with a plan for it alone.
+
+    Args:
+        store: The run.
+        key: The unit's key, or its first digits if no other unit has them.
+
+    Raises:
+        InputError: If the run has no such unit, or it is not computed yet.
+    """
+    from fei.bench._outcomes import stored_outcomes
+    from fei.bench.store import MAPS
+
+    links = store.rows(
+        "SELECT unit, pair, method, seed, kind FROM plan_units WHERE unit = ? OR (? AND substr(unit, 1, ?) = ?)",
+        (key, len(key) >= _SHORTEST, len(key), key),
+    )
+    units = {link[0] for link in links}
+    if len(units) != 1:
+        what = f"{len(units)} units whose keys begin with" if units else "no unit"
+        raise InputError(
+            f"The run in '{store.folder}' has {what} '{key}'; keys are in the column 'unit' of its results."
+        )
+    unit, pair, method, seed, kind = links[0]
+    outcome = next(stored_outcomes(store, [unit], maps=True), None)
+    if outcome is None:
+        raise InputError(f"The unit '{unit}' is not computed yet; go on with: fei bench resume {store.folder}")
+    plan = store.plan
+    columns = ("metric", "protocol", "layer", "value")
+    return {
+        "schema": SCHEMA,
+        "unit": unit,
+        "pair": plan.pairs[pair].name,
+        "method": plan.methods[method].label,
+        **{name: getattr(outcome, name) for name in _FACTS},
+        "config": json.loads(outcome.config),
+        "groups": list(outcome.groups),
+        "scores": [dict(zip(columns, score, strict=True)) for score in outcome.scores],
+        "map": None if outcome.map is None else str((store.folder / MAPS / f"{unit}.npy").resolve()),
+        "versions": json.loads(store.meta("versions") or "{}"),
+        "plan": _plan_of_one(plan, pair, method, seed, kind).text,
+    }
+
+
+def compute_again(document: dict[str, Any], *, threads: int | None, device: str) -> Outcome:
+    """Compute the unit of a document once more, its map included.
+
+    Raises:
+        DataError: If the network or the image is not what it was, or the unit fails.
+    """
+    from fei.bench._catalog import Catalog
+    from fei.bench._context import WorkerContext
+    from fei.bench.engines import LocalEngine
+    from fei.bench.plan import parse_plan
+    from fei.bench.units import DONE
+    from fei.cli._job import choose_device
+
+    plan = parse_plan(document["plan"])
+    catalog = Catalog(plan)
+    entry = next((entry for entry in catalog.entries() if entry.unit.key == document["unit"]), None)
+    if entry is None or entry.problem:
+        reason = entry.problem if entry and entry.problem else "the network, the image or the method's defaults changed"
+        raise DataError(f"The unit '{document['unit']}' cannot be computed as it was: {reason.rstrip('.')}.")
+    context = WorkerContext(
+        catalog.networks,
+        catalog.recipes,
+        plan.metrics.batch_size,
+        plan.black_image.trials if plan.black_image else 0,
+        plan.sanity.layers if plan.sanity else 0,
+        str(choose_device(device)),
+    )
+    outcome = next(LocalEngine(threads=threads).run([entry.unit], context))
+    if outcome.status != DONE:
+        raise DataError(f"The unit '{outcome.key}' failed this time: {outcome.error}")
+    return outcome
+
+
+def _plan_of_one(plan: Plan, pair: int, method: int, seed: int, kind: str) -> Plan:
+    """A plan that leads to the units of one method on one pair, with one seed; maps are wanted too."""
+    from fei.bench.plan import Plan
+    from fei.bench.units import BLACK_IMAGE, SANITY
+
+    document = plan.model_dump()
+    label = plan.methods[method].label
+    document |= {
+        "pairs": [document["pairs"][pair]],
+        "methods": [document["methods"][method]],
+        "seeds": [seed],
+        "keep_maps": kind not in {BLACK_IMAGE, SANITY},
+    }
+    for name, own in (("black_image", BLACK_IMAGE), ("sanity", SANITY)):
+        document[name] = document[name] | {"methods": [label]} if kind == own else None
+    return Plan.model_validate(document)

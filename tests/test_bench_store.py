@@ -1,0 +1,226 @@
+"""A run on disk: whole commits, one writer, and one sentence for whatever is wrong with it."""
+
+import errno
+import os
+import sqlite3
+
+import numpy as np
+import pytest
+
+from fei.bench import keys
+from fei.bench.plan import parse_plan
+from fei.bench.store import Store
+from fei.bench.units import KEPT, Outcome
+from fei.errors import DataError, InputError
+
+TEXT = """
+name = "a test"
+[[pairs]]
+model = "efficientnet_lite0"
+data = "photos"
+name = "Lite0"
+[[methods]]
+name = "saliency"
+label = "Saliency"
+"""
+
+
+@pytest.fixture
+def plan():
+    return parse_plan(TEXT)
+
+
+def outcome(key="k1", status="done", **facts):
+    given = {"kind": "map", "model": "m", "data": "d", "item": "1.png", "method": "saliency", "config": "{}", "seed": 0}
+    return Outcome(key=key, status=status, **given | facts)
+
+
+def scored(key="k1", value=0.5, **facts):
+    return outcome(
+        key,
+        scores=(("insertion", "fei-paper/1", "", value), ("mse", "fei-paper/1", "features.3", 2.0)),
+        curves=(("fei-paper/1", "insertion", [0.1, 0.3], [0.9, 0.7]),),
+        groups=("map", "external/fei-paper/1"),
+        **facts,
+    )
+
+
+def test_what_is_committed_is_read_back(tmp_path, plan):
+    with Store.create(tmp_path / "run", plan) as store:
+        store.link([(0, 0, "1.png", 0, "map", "k1"), (0, 0, "2.png", 0, "map", "k2")], layers=[["features.3"]])
+        store.commit([scored(seconds=2.5, correct=True)])
+        assert store.counts() == {"done": 1, "failed": 0, "pending": 1}
+    with Store.open(tmp_path / "run", readonly=True) as store:
+        assert store.plan == plan
+        assert store.plan.text == TEXT == (tmp_path / "run" / "plan.toml").read_text()
+        assert store.done_groups() == {"k1": {"map", "external/fei-paper/1"}}
+        first, second = store.results()
+        assert (first["pair"], first["method"], first["item"]) == ("Lite0", "Saliency", "1.png")
+        assert (first["metric"], first["protocol"], first["value"]) == ("insertion", "fei-paper/1", 0.5)
+        assert (second["layer"], second["depth"], second["seconds"], second["correct"]) == ("features.3", 0, 2.5, 1)
+        assert store.rows("SELECT fractions FROM curves") == [("[0.1, 0.3]",)]
+        assert store.map("k1") is None
+
+
+def test_a_finished_run_is_one_plain_file(tmp_path, plan):
+    with Store.create(tmp_path, plan) as store:
+        store.commit([scored()])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["lock", "plan.toml", "run.sqlite"]
+    connection = sqlite3.connect(tmp_path / "run.sqlite")
+    assert connection.execute("SELECT count(*) FROM scores").fetchone() == (2,)
+    connection.close()
+
+
+def test_numbers_that_are_there_stay(tmp_path, plan):
+    with Store.create(tmp_path, plan) as store:
+        store.commit([scored(value=0.5, seconds=1.0)])
+        store.commit([scored(value=0.9, seconds=9.0, target=7)])
+        assert store.rows("SELECT value FROM scores WHERE metric = 'insertion'") == [(0.5,)]
+        assert store.rows("SELECT seconds, target FROM units") == [(1.0, 7)]
+
+
+def test_a_failed_unit_that_succeeds_later_is_done(tmp_path, plan):
+    with Store.create(tmp_path, plan) as store:
+        store.commit([outcome(status="failed", error="No.")])
+        assert store.failed() == {"k1": "No."}
+        store.commit([scored()])
+        assert store.failed() == {}
+
+
+def test_maps_are_kept_as_files_and_one_that_is_gone_is_missing(tmp_path, plan):
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with Store.create(tmp_path, plan) as store:
+        store.commit([outcome(map=values, groups=("map", KEPT))])
+        assert np.array_equal(store.map("k1"), values)
+        assert store.done_groups() == {"k1": {"map", KEPT}}
+        (tmp_path / "maps" / "k1.npy").unlink()
+        assert store.done_groups() == {"k1": {"map"}}
+        assert store.map("k1") is None
+
+
+def test_a_batch_is_committed_whole_or_not_at_all(tmp_path, plan):
+    with Store.create(tmp_path, plan) as store:
+        with pytest.raises(DataError, match="cannot be used"):
+            store.commit([scored("k1"), scored("k2", value=object())])
+        assert store.rows("SELECT count(*) FROM units") == [(0,)]
+        store.commit([scored("k1")])  # and the store goes on
+        assert store.rows("SELECT count(*) FROM scores") == [(2,)]
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path, plan):
+    with Store.create(tmp_path, plan) as store:
+        store.commit([scored("first")])
+        (pages,) = store.rows("PRAGMA page_count")[0]
+        store._connection.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(DataError, match=r"is full; free some space, then go on with: fei bench resume"):
+            store.commit([scored(f"k{i}") for i in range(2000)])
+        assert store.rows("SELECT key FROM units") == [("first",)]
+        store._connection.execute("PRAGMA max_page_count = 1000000")
+        store.commit([scored("k1")])
+        assert store.rows("SELECT count(*) FROM units") == [(2,)]
+
+
+def test_a_disk_that_is_full_for_a_map(tmp_path, plan, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Store.create(tmp_path, plan) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(np, "save", full)
+            with pytest.raises(DataError, match="is full"):
+                store.commit([outcome(map=np.zeros((2, 2), np.float32), groups=("map", KEPT))])
+        assert store.rows("SELECT count(*) FROM units") == [(0,)]
+        assert list((tmp_path / "maps").iterdir()) == []
+
+
+def test_one_writer_at_a_time_and_readers_beside_it(tmp_path, plan):
+    with Store.create(tmp_path, plan) as store:
+        store.commit([scored()])
+        with pytest.raises(InputError, match=rf"is being worked on by process {os.getpid()} on .+; wait for it"):
+            Store.open(tmp_path)
+        with Store.open(tmp_path, readonly=True) as reader:
+            assert reader.rows("SELECT key FROM units") == [("k1",)]
+        store.commit([scored("k2")])
+    Store.open(tmp_path).close()
+
+
+def test_a_newer_schema_is_refused_and_left_alone(tmp_path, plan):
+    with Store.create(tmp_path, plan) as store:
+        store.set_meta(schema="2")
+    before = (tmp_path / "run.sqlite").read_bytes()
+    for readonly in (True, False):
+        with pytest.raises(DataError, match="has schema 2 and this version of fei reads 1; use the version that"):
+            Store.open(tmp_path, readonly=readonly)
+    with pytest.raises(InputError, match="holds a run already"):
+        Store.create(tmp_path, plan)
+    assert (tmp_path / "run.sqlite").read_bytes() == before
+    assert not Store.begun(tmp_path / "elsewhere")
+
+
+def test_what_is_no_run(tmp_path, plan):
+    with pytest.raises(InputError, match="There is no run in"):
+        Store.open(tmp_path)
+    (tmp_path / "run.sqlite").write_text("something else entirely, and long enough not to pass for an empty file" * 9)
+    with pytest.raises(DataError, match="cannot be used"):
+        Store.open(tmp_path)
+    with pytest.raises(DataError, match="cannot be used"):
+        Store.begun(tmp_path)
+
+
+def test_a_crash_in_the_first_moment_leaves_a_folder_that_can_be_used(tmp_path, plan):
+    (tmp_path / "run.sqlite").touch()
+    assert not Store.begun(tmp_path)
+    with pytest.raises(InputError, match="was never begun"):
+        Store.open(tmp_path)
+    Store.create(tmp_path, plan).close()
+    assert Store.begun(tmp_path)
+
+
+def test_a_plan_of_someone_else_is_not_overwritten(tmp_path, plan):
+    (tmp_path / "plan.toml").write_text("mine")
+    with pytest.raises(InputError, match="is there already and is not this plan"):
+        Store.create(tmp_path, plan)
+    assert (tmp_path / "plan.toml").read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_made(tmp_path, plan):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be made"):
+        Store.create(tmp_path / "file" / "run", plan)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_only_be_read(tmp_path, plan):
+    with Store.create(tmp_path / "run", plan) as store:
+        store.commit([scored()])
+    (tmp_path / "run").chmod(0o500)
+    try:
+        with pytest.raises(InputError, match="cannot be written to"):
+            Store.open(tmp_path / "run")
+        with Store.open(tmp_path / "run", readonly=True) as store:
+            assert store.rows("SELECT key FROM units") == [("k1",)]
+    finally:
+        (tmp_path / "run").chmod(0o700)
+
+
+def test_a_changed_plan_relinks_and_forgets_failures_without_numbers(tmp_path, plan):
+    other = parse_plan(TEXT.replace("Lite0", "Other"))
+    with Store.create(tmp_path, plan) as store:
+        store.link([(0, 0, "1.png", 0, "map", "k1"), (0, 0, "2.png", 0, "map", "k2")])
+        store.commit([scored("k1"), outcome("k2", "failed", error="No.")])
+        store.link([(0, 0, "3.png", 0, "map", "k3")], other)
+        assert store.plan == other
+        assert store.plan_key == keys.plan_key(other)
+        assert store.rows("SELECT key FROM units") == [("k1",)]
+        assert store.rows("SELECT name FROM pairs") == [("Other",)]
+        assert store.counts() == {"done": 0, "failed": 0, "pending": 1}
+    assert (tmp_path / "plan.toml").read_text() == other.text
+
+
+def test_keys_depend_on_content_alone():
+    assert keys.canonical({"b": (1, 2.5), "a": None}) == '{"a":null,"b":[1,2.5]}'
+    key = keys.key_of("map", seed=1, method="x")
+    assert key == keys.key_of("map", method="x", seed=1)
+    assert len(key) == 32
+    assert len({key, keys.key_of("map", seed=2, method="x"), keys.key_of("sanity", seed=1, method="x")}) == 3
+    assert keys.plan_key(parse_plan(TEXT)) == keys.plan_key(parse_plan("# a remark\n" + TEXT))
