@@ -84,7 +84,8 @@ def table(results: Results) -> str:
             cells.append(f"{statistics.mean(values.tolist()):.{digits}f} ({low:.{digits}f}–{high:.{digits}f})")
         passes = "{:.0f} + {:.0f}".format(*(statistics.mean(r[c] for r in rows) for c in ("forwards", "backwards")))
         seconds = statistics.median(row["seconds"] for row in rows)
-        lines.append(f"| {name} | {len(rows)} | {' | '.join(cells)} | {passes} | {seconds:.{0 if seconds >= 10 else 2}f} |")
+        digits = 0 if seconds >= 10 else 2
+        lines.append(f"| {name} | {len(rows)} | {' | '.join(cells)} | {passes} | {seconds:.{digits}f} |")
     return "\n".join(lines)
 
 
