@@ -1,6 +1,7 @@
 """What the tests share: the real networks and photographs, and a cat."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,12 @@ def _require_assets() -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(message, pytrace=False)
     pytest.skip(message)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A shell starts background jobs deaf to Ctrl-C, and their children inherit that: the tests press it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -30,6 +30,7 @@ label = "Saliency, \\"quoted\\""
 name = "random"
 """
 KEYS = {0: "a" * 32, 1: "b" * 32}
+LIMIT = csv.field_size_limit()  # the process's own, which is nobody's to change
 
 
 def outcome(method=0, status="done", insertion=0.1 + 0.2, **more):
@@ -63,6 +64,7 @@ def test_what_goes_out_comes_back(tmp_path, ending):
         assert exchange.export(store, file) == 3  # two scores, and the row of what failed
         expected = {o.key: o for o in exchange.stored_outcomes(store)}
     back = {o.key: o for o in exchange.import_results(file)}
+    assert csv.field_size_limit() == LIMIT
     assert back == expected
     assert back[KEYS[0]] == outcome()
     assert back[KEYS[1]] == failed()

@@ -147,10 +147,13 @@ def _write_csv(stream: BinaryIO, parts: Iterable[list[tuple[Any, ...]]]) -> None
 
 
 def _read_csv(file: Path) -> Iterator[_Row]:
-    csv.field_size_limit(2**31 - 1)
-    with file.open(newline="", encoding="utf-8") as stream:
-        for row in csv.DictReader(stream):
-            yield {name: _value(name, kind, row[name]) for name, kind in COLUMNS.items()}
+    limit = csv.field_size_limit(2**31 - 1)  # of the whole process: a curve of many points is one long field
+    try:
+        with file.open(newline="", encoding="utf-8") as stream:
+            for row in csv.DictReader(stream):
+                yield {name: _value(name, kind, row[name]) for name, kind in COLUMNS.items()}
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _value(name: str, kind: type, text: str) -> Any:
