@@ -189,8 +189,11 @@ def test_a_network_that_cuts_the_gradient_is_refused(variant):
 
 
 def test_checkpointed_activations_are_sites():
-    model = Own(lambda self, x: self.net[3:](checkpoint(self.net[:3], x, use_reentrant=False))).eval()
-    assert torch.equal(explain(model).maps, explain(small_cnn(inplace=False)).maps)
+    """Where they are, BatchNorm is not folded, which makes a difference of rounding."""
+    model = Own(lambda self, x: self.net[3:](checkpoint(self.net[:3], x, use_reentrant=False))).double().eval()
+    plain, x = small_cnn(inplace=False).double(), pictures().double()
+    maps, expected = (fei.FEI(network, steps=1, quantiles=QUANTILES).attribute(x, 1) for network in (model, plain))
+    torch.testing.assert_close(maps, expected)
 
 
 @pytest.mark.filterwarnings("ignore:not covered by clip sites")

@@ -11,12 +11,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fei.core.checks import check_batch_size, check_inputs, check_mode, explained_failure, only, underlying
+from fei.core.checks import check_batch_size, check_inputs, check_mode, explained_failure, layout_of, only, underlying
 from fei.core.clipgrad import Rule, get_rule
-from fei.core.dataflow import ACTIVATIONS, trace
+from fei.core.dataflow import ACTIVATIONS, Flow, trace
 from fei.core.explanation import Explanation, Trace
-from fei.core.optimization import Group, Optimization, Result, is_channels_last
-from fei.core.pathway import Pathway
+from fei.core.optimization import Group, Optimization, Result
+from fei.core.pathway import Pathway, folding_that_holds
 from fei.core.randomness import image_digest
 from fei.core.scoring import Score, Target, check_score, check_target, logits_of
 from fei.core.settings import Settings, make_settings
@@ -193,7 +193,8 @@ class FEI:
         size = check_batch_size(internal_batch_size, "internal_batch_size")
         settings = self.settings
         seed = settings.seed if generator is None else generator.initial_seed()
-        sites, classes, notes = self._survey(x)
+        x, flow, classes = self._survey(x)
+        sites, notes = self._find_sites(flow)
         chosen = check_target(target, len(x), classes)
         if not callable(target):
             check_score(settings.score, classes)
@@ -201,7 +202,7 @@ class FEI:
         references = References(only(baselines, "baselines"), x, digests, self.model, seed)
         masks = 1 if settings.one_mask else len(settings.quantiles)
         rows = masks if size is None else size if size < masks else size // masks * masks
-        pathway = Pathway(self.model, sites, self.rule)
+        pathway = Pathway(self.model, sites, self.rule, folding_that_holds(self.model, flow, sites, x[:1]))
         results = []
         channels = x.shape[1] if self.mask_per_channel else 1
         groups = list(_groups(x, references, target, chosen, rows, max(1, rows // masks), channels))
@@ -219,21 +220,33 @@ class FEI:
             "threads": torch.get_num_threads(),
             "device": str(x.device),
             "dtype": str(x.dtype).removeprefix("torch."),
-            "channels_last": is_channels_last(x),
+            "channels_last": layout_of(x) is torch.channels_last,
             "versions": {"fei": _version(), "torch": str(torch.__version__)},
         }
         return _collect(results, pathway.sites, x, references.values, config)
 
-    def _survey(self, x: Tensor) -> tuple[list[Site], int, list[str]]:
-        """The clip sites, the number of classes, and what a reader of the result should know about the sites."""
+    def _survey(self, x: Tensor) -> tuple[Tensor, Flow, int]:
+        """The images in the layout they are computed in, the data flow and the number of classes.
+
+        On a CPU convolutions are faster channels last; only a network that reshapes with ``view`` may refuse that.
+        """
+        last = x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
         with explained_failure(x):
-            flow, output = trace(self.model, x[:1])
+            try:
+                flow, output = trace(self.model, last[:1])
+            except RuntimeError:
+                last = x.contiguous()
+                flow, output = trace(self.model, last[:1])
         logits = logits_of(output, 1)
         if not logits.isfinite().all():
             raise ModelError("the model's output holds NaN or infinite values; check its weights and its input range")
+        return last, flow, logits.shape[1]
+
+    def _find_sites(self, flow: Flow) -> tuple[list[Site], list[str]]:
+        """The clip sites, and what a reader of the result should know about them."""
         rule = self.rule
         if not rule.constrains:
-            return [], logits.shape[1], []
+            return [], []
         sites = find_sites(self.model, flow, self.settings.sites, self.settings.residual)
         hidden = unreachable(flow)
         if not sites:
@@ -262,7 +275,7 @@ class FEI:
                 f"{linear} of {len(sites)} clip sites have no activation: there a unit counts as inactive where its "
                 "value is at most 0"
             )
-        return sites, logits.shape[1], notes
+        return sites, notes
 
 
 def _groups(

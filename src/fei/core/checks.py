@@ -111,6 +111,12 @@ def explained_failure(x: Tensor) -> Iterator[None]:
         raise ModelError(f"the model failed on an input of shape {tuple(x[:1].shape)}: {_reason(error)}") from error
 
 
+def layout_of(x: Tensor) -> torch.memory_format:
+    """How a batch of images is stored: channels last, or, where that is the same or it is neither, contiguously."""
+    last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    return torch.channels_last if last else torch.contiguous_format
+
+
 def image_gradient(score: Tensor, image: Tensor) -> Tensor:
     """The gradient of a score with respect to the image it was computed from, or one sentence about why there is none.
 

@@ -56,9 +56,10 @@ class Rule:
         """Whether the rule looks at h alone, as active or inactive."""
         return self.ceiling is was_inactive
 
-    def clip(self, grad: Tensor, ceiling: Tensor) -> Tensor:
-        """Zero the gradients this rule forbids; a new tensor, `grad` is left as it was."""
-        return grad * self.survives(grad > 0, ceiling)
+    def clip(self, grad: Tensor, ceiling: Tensor, *, owned: bool = False) -> Tensor:
+        """Zero the gradients this rule forbids; a new tensor, unless `grad` is the caller's own to change."""
+        kept = self.survives(grad > 0, ceiling)
+        return grad.mul_(kept) if owned else grad * kept
 
 
 RULES: dict[str, Rule] = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fei.core.checks import image_gradient
+from fei.core.checks import image_gradient, layout_of
 from fei.core.pathway import Pathway
 from fei.core.quantiles import AdamUpdate, ProjectedUpdate, Update
 from fei.core.scoring import Target, evaluate, logits_of
@@ -66,9 +66,7 @@ class Optimization:
         x = group.images
         self._masks = 1 if settings.one_mask else len(settings.quantiles)
         self._x = x.repeat_interleave(self._masks, 0)
-        self._x = self._x.contiguous(
-            memory_format=torch.channels_last if is_channels_last(x) else torch.contiguous_format
-        )
+        self._x = self._x.contiguous(memory_format=layout_of(x))
         self._chunks = self._cut()
         # every chunk of a group repeats the same images in the same rows, so one recording serves them all
         output = pathway.record(self._x[self._chunks[0].rows])
@@ -175,7 +173,7 @@ class Optimization:
         deletes = self._terms()[0][0]
         phi = self._update.alpha.new_zeros(len(self._x))
         for chunk in self._chunks:
-            output = self._pathway.model(self._blend(chunk.rows, step, deletes)[2])
+            output = self._pathway.score(self._blend(chunk.rows, step, deletes)[2])
             phi[chunk.rows] = self._phi(output, chunk.rows).to(phi)
         return phi.view(-1, self._masks)
 
@@ -184,8 +182,3 @@ class Optimization:
 
     def _area(self) -> Tensor:
         return self._update.alpha.flatten(2).mean(-1)
-
-
-def is_channels_last(x: Tensor) -> bool:
-    """Whether a batch of images is stored channels last, and not equally well the other way."""
-    return x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()

@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fei.core.clipgrad import Rule
-from fei.core.dataflow import CallKey, function_name, tensors_in, uncompiled
+from fei.core.clipgrad import Rule, exceeds_reference
+from fei.core.dataflow import CallKey, Flow, function_name, tensors_in, uncompiled
+from fei.core.folding import FOLDED, Folding, find_folding
 from fei.core.sites import Site
 from fei.errors import ModelError
 
@@ -25,11 +27,11 @@ Visitor = Callable[[int, Tensor], None]
 class _SiteVisitor(TorchFunctionMode):
     """Calls `visit(i, value)` when the i-th site's value has just been computed."""
 
-    def __init__(self, sites: Sequence[Site], visit: Visitor, rows: int) -> None:
+    def __init__(self, sites: Sequence[Site], visit: Visitor, rows: int, folding: Folding) -> None:
         super().__init__()
-        self._sites, self._rows = sites, rows
+        self._sites, self._rows, self._folding = sites, rows, folding
         self._wanted: dict[CallKey, int] = {site.key: i for i, site in enumerate(sites)}
-        self._functions = {site.key[0] for site in sites}
+        self._functions = {site.key[0] for site in sites} | (FOLDED if folding.convolutions else set())
         self._counts: Counter[str] = Counter()
         self._visit = visit
         self.visited = 0
@@ -37,10 +39,14 @@ class _SiteVisitor(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
         name = function_name(func)
-        if name in self._functions and next(tensors_in(result), None) is not None:
-            site = self._wanted.get((name, self._counts[name]))
+        if name not in self._functions:
+            return func(*args, **kwargs)
+        key = (name, self._counts[name])
+        result = self._folding.call(key, func, args, kwargs)
+        if next(tensors_in(result), None) is not None:
+            site = self._wanted.get(key)
             self._counts[name] += 1
             if site is not None:
                 self._check_units(self._sites[site], result)
@@ -56,16 +62,26 @@ class _SiteVisitor(TorchFunctionMode):
             )
 
 
-def visit_sites(model: nn.Module, sites: Sequence[Site], inputs: Tensor, visit: Visitor) -> Any:
+def visit_sites(
+    model: nn.Module, sites: Sequence[Site], inputs: Tensor, visit: Visitor, folding: Folding | None = None
+) -> Any:
     """Run a network and call `visit(i, value)` on each site's value when it has just been computed.
 
     The value may be overwritten in place by what follows: whoever keeps it keeps a copy.
+
+    Args:
+        model: The network.
+        sites: What is visited.
+        inputs: Images (N, C, H, W).
+        visit: Called with the site's place in `sites` and its value.
+        folding: What is exchanged in the pass.
     """
+    folding = Folding() if folding is None else folding
     images = inputs.clone()  # a network may change its input in place
     with uncompiled():
-        if not sites:
+        if not sites and not folding.convolutions:
             return model(images)
-        with _SiteVisitor(sites, visit, len(inputs)) as mode:
+        with _SiteVisitor(sites, visit, len(inputs), folding) as mode:
             output = model(images)
     if mode.visited != len(sites):
         raise ModelError(
@@ -75,6 +91,35 @@ def visit_sites(model: nn.Module, sites: Sequence[Site], inputs: Tensor, visit: 
     return output
 
 
+def folding_that_holds(model: nn.Module, flow: Flow, sites: Sequence[Site], image: Tensor) -> Folding:
+    """What can be folded in a network, if its output and gradient on one image then are what they were; else nothing.
+
+    Code that computes a part again in the pass backwards (checkpoints) makes calls that are not exchanged, and there
+    may be other code that one cannot see through.
+    """
+    folding = find_folding(model, flow, sites, image)
+    if not folding.convolutions:
+        return folding
+    try:
+        plain, folded = (_behaviour(model, image, way) for way in (Folding(), folding))
+    except RuntimeError:  # what is wrong with the network itself, the pass to come will tell
+        return Folding()
+    return folding if all(_alike(a, b) for a, b in zip(plain, folded, strict=True)) else Folding()
+
+
+def _behaviour(model: nn.Module, image: Tensor, folding: Folding) -> tuple[Tensor, Tensor]:
+    leaf = image.detach().clone().requires_grad_()
+    output = visit_sites(model, [], leaf, lambda _, __: None, folding)
+    value = next(tensors_in(getattr(output, "logits", output)))
+    (gradient,) = torch.autograd.grad(value.square().sum(), leaf)
+    return value.detach(), gradient
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    # rounding moves some units over a kink; a wrong value would be far off
+    return bool((a - b).norm() <= 0.05 * a.norm())
+
+
 class Pathway:
     """A network, the sites at which it is held to its original computation, and the rule that holds it.
 
@@ -82,12 +127,15 @@ class Pathway:
         model: The network; only ever called.
         sites: Where gradients are clipped.
         rule: What is clipped.
+        folding: What is exchanged in each pass.
     """
 
-    def __init__(self, model: nn.Module, sites: Sequence[Site], rule: Rule) -> None:
+    def __init__(self, model: nn.Module, sites: Sequence[Site], rule: Rule, folding: Folding | None = None) -> None:
         self.model = model
         self.sites = list(sites) if rule.constrains else []
         self.rule = rule
+        self._folding = folding or Folding()
+        self._ceilings: dict[int, Tensor] = {}
         self._reference: list[Tensor] = []
 
     def record(self, inputs: Tensor) -> Any:
@@ -104,12 +152,14 @@ class Pathway:
             reference[site] = self.rule.ceiling(h, h) if self.rule.binary and self.rule.ceiling else h.clone()
 
         # with a gradient, as in `run`: kernels may differ without one too
-        output = visit_sites(self.model, self.sites, inputs.detach().requires_grad_(), keep)
+        output = visit_sites(self.model, self.sites, inputs.detach().requires_grad_(), keep, self._folding)
         self._reference = [reference[i] for i in range(len(self.sites))]
         return output
 
     def run(self, inputs: Tensor, shares: dict[int, Tensor] | None = None) -> Any:
         """The network's output on `inputs`, whose back-propagation is clipped at every site.
+
+        It must come before the next `run`, which uses the same memory.
 
         Args:
             inputs: A batch of the recorded shape.
@@ -127,20 +177,35 @@ class Pathway:
                 )
             if not value.requires_grad or rule.ceiling is None:
                 return
-            ceiling = reference if rule.binary else rule.ceiling(reference, value.detach())
+            ceiling = reference if rule.binary else self._ceiling(site, value.detach())
             rows = len(inputs)
+            owned = shares is None and self.sites[site].key in self._folding.owned
 
             def clip(grad: Tensor | None) -> Tensor | None:
                 if grad is None:  # what uses the value passes no gradient on
                     return None
-                clipped = rule.clip(grad, ceiling)
+                clipped = rule.clip(grad, ceiling, owned=owned)
                 if shares is not None:
                     shares[site] = _lost_share(grad, clipped, rows)
                 return clipped
 
             value.register_hook(clip)
 
-        return visit_sites(self.model, self.sites, inputs, hold)
+        return visit_sites(self.model, self.sites, inputs, hold, self._folding)
+
+    def _ceiling(self, site: int, value: Tensor) -> Tensor:
+        """Where the value is under the rule's ceiling, in memory that all steps share: fresh memory costs time."""
+        reference = self._reference[site]
+        if self.rule.ceiling is not exceeds_reference:
+            assert self.rule.ceiling is not None  # noqa: S101  # asked by the caller
+            return self.rule.ceiling(reference, value)
+        if site not in self._ceilings or self._ceilings[site].shape != value.shape:
+            self._ceilings[site] = torch.empty_like(value, dtype=torch.bool)
+        return torch.gt(value, reference, out=self._ceilings[site])
+
+    def score(self, inputs: Tensor) -> Any:
+        """The network's output on `inputs`, to look at: nothing is clipped."""
+        return visit_sites(self.model, [], inputs, lambda _, __: None, self._folding)
 
 
 def _lost_share(before: Tensor, after: Tensor, rows: int) -> Tensor:

@@ -13,15 +13,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-_BISECTIONS = 26
+_ROUNDS = 100
+_SETTLED = 1e-6
 _MOMENTUM = 0.9
 
 
 def project(values: Tensor, area: Tensor, lower: Tensor | None = None) -> Tensor:
     """The point of {lower ≤ α ≤ 1, mean α = area} nearest to `values`, in the last dimension.
 
-    The solution is ``clamp(values − τ, lower, 1)`` for the one τ that meets the area. Bisection brackets τ until which
-    elements lie strictly between their bounds is settled but for ties; τ is then linear in the rest and solved for.
+    The solution is ``clamp(values − τ, lower, 1)`` for the one τ that meets the area. The mean falls with τ, linearly
+    as long as the same elements lie strictly between their bounds: Newton's steps, kept inside a bracket and halving it
+    where they would leave it, settle which these are; τ is then solved for in double precision.
 
     Args:
         values: Points to project, shape (..., P).
@@ -32,11 +34,19 @@ def project(values: Tensor, area: Tensor, lower: Tensor | None = None) -> Tensor
     area = area.to(values)[..., None]
     low = (values - 1).amin(-1, keepdim=True)
     high = (values - floor).amax(-1, keepdim=True)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        too_much = _bounded(values - middle, floor).mean(-1, keepdim=True) > area
-        low, high = torch.where(too_much, middle, low), torch.where(too_much, high, middle)
-    alpha = _bounded(values - (low + high) / 2, floor)
+    tau = (values.mean(-1, keepdim=True) - area).clamp(low, high)  # right if no bound is met
+    for number in range(_ROUNDS):
+        alpha = _bounded(values - tau, floor)
+        excess = alpha.mean(-1, keepdim=True) - area
+        settled = excess.abs() <= _SETTLED  # each row for itself: others must not change its bits
+        if bool(settled.all()):
+            break
+        low, high = torch.where(excess > 0, tau, low), torch.where(excess > 0, high, tau)
+        free = ((alpha > floor) & (alpha < 1)).sum(-1, keepdim=True)
+        newton = tau + excess * values.shape[-1] / free.clamp(min=1)
+        # on flat ground, and now and then, the bracket is halved: a step between kinks may not get far
+        inside = (free > 0) & (newton > low) & (newton < high) & (number % 4 != 3)
+        tau = torch.where(settled, tau, torch.where(inside, newton, (low + high) / 2))
     for _ in range(2):  # the second round takes up what rounding left, or pushed over a bound, in the first
         free = (alpha > floor) & (alpha < 1)
         missing = (area - _mean(alpha)) * alpha.shape[-1] / free.sum(-1, keepdim=True).clamp(min=1)
