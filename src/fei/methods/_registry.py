@@ -72,8 +72,8 @@ class Entry:
         name: Its name.
         family: "optimisation", "gradient", "activation", "perturbation", "chance" or "adapter".
         summary: One line about it.
-        cost: Passes through the network for one image with the default options, forward + backward, besides up to four
-            forward passes to find the class and the layers.
+        cost: Passes through the network for one image with the default options, forward + backward, besides a few to
+            find the class, the layers and what can be computed faster.
         source: Who described it first, and where.
         factory: What makes it.
         options: What it can be told.
