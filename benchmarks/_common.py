@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,20 +19,28 @@ from fei.models import Classifier
 
 ROOT = Path(__file__).resolve().parent
 ASSETS = Path(os.environ.get("FEI_ASSETS", ROOT.parent.parent / "shared" / "assets"))
-RESULTS = ROOT / "results"
+RESULTS = Path(os.environ.get("FEI_BENCH_RESULTS", ROOT / "results"))
 COLUMNS = ["insertion", "deletion", "mse", "cosine", "phi", "area_error"]
 NETWORKS = ("squeezenet", "mobilenet_v1", "efficientnet_lite0", "resnet50")
 # robin, white stork, golden retriever, golfcart: all four networks are sure of them (probability above .85)
 PHOTOS = ("n01558993", "n02002556", "n02099601", "n03445924")
 
 
+TOY = "toy"  # a network of two convolutions on random images, to see that a benchmark runs
+
+
 def load(name: str) -> Classifier:
-    """The embedded network, or one of the assets'."""
-    return fei.models.load(name if name == "efficientnet_lite0" else f"{ASSETS / 'zoo.py'}:{name}")
+    """The embedded network, one of the assets', or the toy."""
+    if name == "efficientnet_lite0":
+        return fei.models.load(name)
+    return fei.models.load(f"{ROOT / '_toy.py' if name == TOY else ASSETS / 'zoo.py'}:{name}")
 
 
 def photo(model: Classifier, synset: str) -> Tensor:
-    """One photograph of a class as a batch of one."""
+    """One photograph of a class as a batch of one; noise for the toy network."""
+    if model.spec.endswith(f":{TOY}"):
+        size, seed = (1, 3, model.input_size, model.input_size), int(synset.removeprefix("n"))
+        return torch.rand(size, generator=torch.Generator().manual_seed(seed))
     path = next(iter(sorted((ASSETS / "imagenet" / synset).iterdir())))
     return model.preprocess(read_image(path))[None]
 
@@ -78,6 +87,33 @@ def measure(model: Classifier, synset: str, variant: str, **options: Any) -> dic
     }
 
 
+def alternated(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each call, in turns, since a machine's speed changes; a first turn is not counted."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(repeats + 1):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if turn:
+                taken[name].append(time.perf_counter() - start)
+    return taken
+
+
+def spread(values: list[float], name: str) -> dict[str, float]:
+    """Median and range of repeats as columns of a row."""
+    return {name: statistics.median(values), f"{name}_low": min(values), f"{name}_high": max(values)}
+
+
+def latest(rows: list[dict[str, Any]], *key: str) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The last row of each key."""
+    return {tuple(row.get(k) for k in key): row for row in rows}
+
+
+def markdown(head: list[str], lines: list[list[str]]) -> str:
+    """A table."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *lines])
+
+
 def sorted_by(values: Tensor, jitter: Tensor) -> Tensor:
     """Indices from the highest value to the lowest, equal values in the order of `jitter`."""
     first = jitter.argsort()
@@ -100,7 +136,7 @@ class Results:
     """Rows in a JSON-lines file, each computed once: a run that is interrupted goes on where it stopped."""
 
     def __init__(self, name: str) -> None:
-        RESULTS.mkdir(exist_ok=True)
+        RESULTS.mkdir(parents=True, exist_ok=True)
         self.path = RESULTS / f"{name}.jsonl"
         lines = self.path.read_text().splitlines() if self.path.exists() else []
         self.rows: list[dict[str, Any]] = [json.loads(line) for line in lines]
@@ -118,6 +154,11 @@ class Results:
         with self.path.open("a") as file:
             file.write(json.dumps(row) + "\n")
         return row
+
+    def forget(self) -> None:
+        """Start anew."""
+        self.rows.clear()
+        self.path.unlink(missing_ok=True)
 
     def mean(self, columns: list[str], **where: Any) -> dict[str, float] | None:
         """Column means over the rows that match, ``None`` if there are none."""

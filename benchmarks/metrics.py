@@ -1,11 +1,16 @@
-"""Speed of the metrics against torchcam's and Quantus': same network, image, map and number of points, in one run.
+"""Speed of the metrics: against torchcam's and Quantus', rows through the network, and the layout of these rows.
 
     python benchmarks/metrics.py [--network mobilenet_v1] [--repeats 5]
+
+Same network, image, map and number of points, in turns, in one run:
 
 - torchcam: `DeletionInsertionMetric` (both curves, 20 intervals) against our `evaluate` under the same protocol, which
   measures internal faithfulness in the same forwards as well.
 - Quantus: `PixelFlipping` (deletion only, 21 points) against our `deletion` with as many points, and against all of
   `evaluate`.
+
+Rows: how many pass the network for insertion, deletion and internal faithfulness together, against one after the other,
+under each protocol. Layout: `evaluate` with rows channels last, as it computes on a CPU, against contiguous ones.
 """
 
 from __future__ import annotations
@@ -14,17 +19,18 @@ import argparse
 import contextlib
 import dataclasses
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
-import numpy as np
 import quantus
 import torch
-from _common import PHOTOS, Results, load, photo
+from _common import NETWORKS, PHOTOS, TOY, Results, alternated, latest, load, markdown, photo, spread
 from torchcam.metrics import DeletionInsertionMetric
 
 import fei
+from fei._layout import Layout
+from fei.models import Classifier
 
 
 class FixedMaps:
@@ -43,23 +49,68 @@ class FixedMaps:
         return contextlib.nullcontext()
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
+def noise_maps(x: torch.Tensor) -> torch.Tensor:
+    """Maps without ties, so that nothing hangs on them."""
+    return torch.rand(len(x), 1, *x.shape[2:], generator=torch.Generator().manual_seed(0))
 
 
-def main() -> None:
-    """Time alternately, print medians and ratios."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--network", default="mobilenet_v1")
-    parser.add_argument("--images", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=5)
-    options = parser.parse_args()
-    model = load(options.network)
-    x = torch.cat([photo(model, synset) for synset in PHOTOS[: options.images]])
-    maps = torch.rand(len(x), 1, *x.shape[2:], generator=torch.Generator().manual_seed(0))
-    target = model(x).argmax(1)
+def passes(model: Classifier, x: torch.Tensor, protocol: str) -> dict[str, float]:
+    """Rows an image through the network, counted at the network, for the three metrics together and apart."""
+    maps, target = noise_maps(x), model(x).argmax(1)
+    metrics = fei.metrics
+    result, together = metrics.measure_cost(model, lambda: metrics.evaluate(model, x, maps, protocol=protocol))
+    apart = [
+        metrics.measure_cost(model, call)[1].forwards
+        for call in (
+            lambda: metrics.insertion(model, x, maps, target, protocol=protocol),
+            lambda: metrics.deletion(model, x, maps, target, protocol=protocol),
+            lambda: metrics.internal(model, x, maps, protocol=protocol),
+        )
+    ]
+    return {
+        "points": len(result.insertion.fractions),
+        "reported": result.forwards,
+        "together": together.forwards / len(x),
+        "apart": sum(apart) / len(x),
+    }
+
+
+@contextlib.contextmanager
+def contiguous_rows() -> Iterator[None]:
+    """Rows laid out as they were before channels last."""
+    with mock.patch.object(Layout, "run", lambda _, network, rows: network(rows.contiguous())):
+        yield
+
+
+def layout(model: Classifier, x: torch.Tensor, repeats: int) -> dict[str, float]:
+    """`evaluate` channels last over contiguous: time, and how far the numbers are apart."""
+    maps = noise_maps(x)
+    found: dict[str, fei.metrics.Evaluation] = {}
+
+    def evaluate(way: str) -> None:
+        with contiguous_rows() if way == "contiguous" else contextlib.nullcontext():
+            found[way] = fei.metrics.evaluate(model, x, maps)
+
+    taken = alternated({way: lambda way=way: evaluate(way) for way in ("contiguous", "last")}, repeats)
+    before, after = found["contiguous"], found["last"]
+    curves = [(getattr(before, c).scores - getattr(after, c).scores).abs().max() for c in ("insertion", "deletion")]
+    inside = [
+        ((getattr(before.internal[name], c) - getattr(after.internal[name], c)) / getattr(before.internal[name], c))
+        for name in before.internal
+        for c in ("mse", "cosine")
+    ]
+    ratios = [last / first for last, first in zip(taken["last"], taken["contiguous"], strict=True)]
+    return {
+        "seconds": statistics.median(taken["last"]) / len(x),
+        **spread(ratios, "ratio"),
+        "score_difference": float(max(curves)),
+        "internal_difference": float(torch.stack(inside).abs().max()),
+    }
+
+
+def against(model: Classifier, x: torch.Tensor, repeats: int) -> dict[str, float]:
+    """Seconds an image of each library."""
+    maps, target = noise_maps(x), model(x).argmax(1)
     values = x[0].numel()
     step = values // 3 // 7  # divides the pixels of an image, as Quantus demands: 21 points
     points = -(-values // step)
@@ -88,20 +139,79 @@ def main() -> None:
         "quantus PixelFlipping (deletion)": pixel_flipping,
         "fei deletion, same points": lambda: fei.metrics.deletion(model, x, maps, target, protocol=flipping),
     }
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(options.repeats + 1):
-        for name, call in calls.items():
-            times[name].append(seconds(call))
-    medians = {name: statistics.median(taken[1:]) / len(x) for name, taken in times.items()}
+    return {name: statistics.median(taken) / len(x) for name, taken in alternated(calls, repeats).items()}
+
+
+def passes_table(results: Results) -> str:
+    """Rows an image."""
+    return markdown(
+        ["protocol", "points a curve", "together, as reported", "together, counted", "one after the other", "spared"],
+        [
+            [
+                f"`{protocol}`",
+                *(f"{row[c]:.0f}" for c in ("points", "reported", "together", "apart")),
+                f"{1 - row['together'] / row['apart']:.0%}",
+            ]
+            for (protocol,), row in latest(results.rows, "protocol").items()
+        ],
+    )
+
+
+def layout_table(results: Results) -> str:
+    """Channels last over contiguous."""
+    return markdown(
+        [
+            "network",
+            "seconds an image",
+            "over contiguous rows",
+            "largest difference of a score",
+            "of MSE, cosine (relative)",
+        ],
+        [
+            [
+                *(
+                    network,
+                    f"{row['seconds']:.2f}",
+                    f"{row['ratio']:.2f} ({row['ratio_low']:.2f}–{row['ratio_high']:.2f})",
+                ),
+                *(f"{row[f'{kind}_difference']:.0e}" for kind in ("score", "internal")),
+            ]
+            for (network,), row in latest(results.rows, "network").items()
+        ],
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Time alternately, print medians and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--toy", action="store_true", help="the toy network")
+    parser.add_argument("--network", default="mobilenet_v1", help="where libraries are compared and rows are counted")
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="where layouts are compared")
+    parser.add_argument("--images", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args(arguments)
+    network, networks = (TOY, [TOY]) if options.toy else (options.network, options.networks.split(","))
+    model = load(network)
+    x = torch.cat([photo(model, synset) for synset in PHOTOS[: options.images]])
+    about = {"network": network, "repeats": options.repeats, "threads": torch.get_num_threads()}
     results = Results("metrics")
+    medians = against(model, x, options.repeats)
     for name, taken in medians.items():
-        results.append({"network": options.network, "what": name, "seconds": taken, "repeats": options.repeats})
+        results.append({"what": name, "seconds": taken, **about})
         print(f"{name:60} {taken:7.3f} s an image")
-    names = list(calls)
-    print(f"torchcam / fei evaluate: {medians[names[0]] / medians[names[1]]:.2f}")
-    print(f"torchcam / fei curves only: {medians[names[0]] / medians[names[2]]:.2f}")
-    print(f"quantus / fei deletion: {medians[names[3]] / medians[names[4]]:.2f}")
-    print("points", points, "threads", torch.get_num_threads(), "numpy", np.__version__)
+    torchcam, evaluated, curves, quantus_flipping, ours = medians.values()
+    print(f"torchcam / fei evaluate: {torchcam / evaluated:.2f}")
+    print(f"torchcam / fei curves only: {torchcam / curves:.2f}")
+    print(f"quantus / fei deletion: {quantus_flipping / ours:.2f}")
+    counted = Results("passes")
+    for protocol in ("fei-paper", "fei-fine", "torchcam") if options.toy else fei.protocols.available():
+        counted.append({"protocol": protocol, "network": network, **passes(model, x[:1], protocol)})
+    print(passes_table(counted), flush=True)
+    layouts = Results("layout")
+    for name in networks:
+        model = load(name)
+        layouts.append(about | {"network": name, **layout(model, photo(model, PHOTOS[0]), options.repeats)})
+        print(layout_table(layouts), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Write the tables of docs/ from the stored results, each between a ``begin NAME`` and an ``end NAME`` comment.
 
+The figure of docs/performance.md is drawn as well.
+
     python benchmarks/pages.py [--check]
 
 `--check` changes nothing and fails where a page differs from the results.
@@ -16,8 +18,12 @@ import architectures
 import baselines
 import defaults
 import diagnostics
+import growth
 import methods
+import metrics
 import orderings
+import peers
+import startup
 from _common import ROOT, Results
 
 DOCS = ROOT.parent / "docs"
@@ -61,6 +67,12 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "step": _step,
     "protocols": _protocols,
     "metrics": _metrics,
+    "passes": lambda: metrics.passes_table(Results("passes")),
+    "layout": lambda: metrics.layout_table(Results("layout")),
+    "peers": lambda: peers.table(Results("peers")),
+    "growth": lambda: growth.table(Results("growth")),
+    "growth-rows": lambda: growth.rows_table(Results("growth")),
+    "startup": lambda: startup.table(Results("startup")),
     "baselines": lambda: baselines.table(Results("baselines")),
     "methods": lambda: methods.table(Results("methods")),
 }
@@ -95,6 +107,8 @@ def main() -> None:
             if not check:
                 page.write_text(new)
                 print("wrote", page.name)
+    if not check:
+        growth.figure(Results("growth"), DOCS / "images" / "growth.svg")
     if check and stale:
         raise SystemExit(f"not what the results say: {', '.join(page.name for page in stale)}; run benchmarks/pages.py")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Sequence
 
 import torch
 from _common import NETWORKS, PHOTOS, Results, load, photo
@@ -41,14 +42,14 @@ def step(model: Classifier, x: Tensor, variant: str, preset: str) -> float:
     return (run(5) - run(1)) / 4
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--variants", default=",".join(VARIANTS))
     parser.add_argument("--preset", default="fast")
     parser.add_argument("--repeats", type=int, default=7)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     results = Results("step")
     print(f"{'network':20} {'variant':7} ratio (range over {options.repeats} repeats)")
     for network in options.networks.split(","):

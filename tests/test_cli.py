@@ -279,8 +279,8 @@ def test_without_a_command_it_shows_help(run):
     assert "demo" in out
 
 
-@pytest.mark.parametrize("words", ["--help", "--version", "explain --help"])
-def test_help_and_version_do_not_load_torch(words):
+@pytest.mark.parametrize("words", ["--help", "--version", "explain --help", "bench run --help", "methods"])
+def test_help_version_and_the_list_of_methods_do_not_load_torch(words):
     code = (
         "import sys\nfrom fei.cli import main\n"
         f"try:\n    main({words.split()!r})\n"

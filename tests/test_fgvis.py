@@ -10,17 +10,17 @@ import fei
 from fei.core.dataflow import trace
 from fei.core.pathway import Pathway
 from fei.core.sites import find_sites
-from fei.methods.fgvis import FGVis, leaves_original_range
+from fei.methods.fgvis import FGVis, stays_in_original_range
 
 
 def test_the_rule_case_by_case():
     h = torch.tensor([2.0, 2.0, 2.0, 2.0, -1.0, -1.0, -1.0, 0.0, 0.0])
     t = torch.tensor([1.0, 0.0, 2.5, -0.5, -0.5, 0.5, -2.0, 0.0, 0.1])
     passes = [True, True, False, False, True, False, False, True, False]
-    assert (~leaves_original_range(h, t)).tolist() == passes
+    assert stays_in_original_range(h, t).tolist() == passes
     rule = FGVis(small_cnn()).rule
     for sign in (1.0, -1.0):  # the sign of the gradient plays no part
-        clipped = rule.clip(torch.full((9,), sign), rule.ceiling(h, t))
+        clipped = rule.clip(torch.full((9,), sign), rule.guard(rule.keep(h), t))
         assert clipped.tolist() == [sign if p else 0.0 for p in passes]
 
 

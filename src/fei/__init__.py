@@ -9,7 +9,6 @@ Names are imported when first used, so that ``import fei`` itself is light.
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,10 +18,7 @@ if TYPE_CHECKING:
     from fei.core.explanation import Explanation
     from fei.references import Reference
 
-try:
-    __version__ = version("fei")
-except PackageNotFoundError:  # a source tree that is not installed
-    __version__ = "0+unknown"
+    __version__: str
 
 _HOME = {
     "FEI": "fei.core.attribution",
@@ -50,11 +46,22 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
     if name in _MODULES:
         return importlib.import_module(f"fei.{name}")
     raise AttributeError(f"module 'fei' has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # as slow to import as all the rest of a command line
+
+    try:
+        return version("fei")
+    except PackageNotFoundError:  # a source tree that is not installed
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fei import __version__
+import fei
 from fei.cli import bench
 from fei.cli._bench_progress import Interrupted, print_line
 from fei.cli._common import INTERRUPTED, complain, exit_code, note, sentence
@@ -37,7 +37,7 @@ app.add_typer(bench.app)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fei {__version__}")
+        typer.echo(f"fei {fei.__version__}")
         raise typer.Exit
 
 

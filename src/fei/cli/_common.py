@@ -18,6 +18,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 SeedOption = Annotated[int, typer.Option(help="Seed of whatever is random: the same seed gives the same result.")]
 OutOption = Annotated[str, typer.Option(metavar="DIR", help="Folder for the results; made if it is not there.")]
+HtmlOption = Annotated[
+    bool, typer.Option("--html", help="Write explorer.html as well: one page to look into it all, without a server.")
+]
 
 MethodOption = Annotated[
     list[str] | None,

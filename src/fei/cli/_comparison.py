@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fei import __version__, methods, models, protocols
 from fei.cli._job import choose_device
@@ -20,9 +18,10 @@ from fei.cli._method_options import read_options
 from fei.cli._outputs import prepare_folder
 from fei.data import read_image
 from fei.errors import InputError
-from fei.metrics import Evaluation, evaluate
-from fei.metrics.cost import Cost, measure_cost
+from fei.metrics import BlackImage, Cost, Evaluation
+from fei.report._explorer_collect import black_images
 from fei.report.comparison import comparison as draw
+from fei.report.explorer import Shown, collect
 from fei.report.overlay import photo
 
 
@@ -74,44 +73,59 @@ class Comparison:
         self._target = None if target is None else self._model.index(target)
         self._layers, self._seed, self._batch_size, self._spec = layers, seed, batch_size, model
 
+    def black_images(self, trials: int, *, tell: Callable[[str], None] | None) -> dict[str, BlackImage]:
+        """The black-image test of the methods that it can test. It needs no image, so once is enough."""
+        return black_images(self._model, self._methods, trials, seed=self._seed, batch_size=self._batch_size, tell=tell)
+
     def run(
-        self, image: Path, folder: Path, name: str, *, progress: bool, tell: Callable[[str], None] | None
-    ) -> tuple[list[Row], dict[str, Any]]:
-        """Compare on one image; writes the figure and the numbers under a name, and returns them."""
-        x = self._model.preprocess(read_image(image))[None].to(self._device)
+        self,
+        image: Path,
+        folder: Path,
+        name: str,
+        *,
+        progress: bool,
+        tell: Callable[[str], None] | None,
+        tests: Mapping[str, BlackImage],
+    ) -> tuple[list[Row], dict[str, Any], Shown]:
+        """Compare on one image.
+
+        Args:
+            image: The image file.
+            folder: Where the figure and the numbers go.
+            name: What they are called there.
+            progress: Whether to show bars.
+            tell: Is told what comes next.
+            tests: What the black-image test said of methods.
+
+        Returns:
+            A row a method, the numbers as they were written, and what an explorer shows.
+        """
+        read_image(image)  # what cannot be read is told before a folder is made
         prepare_folder(folder)
-        with torch.no_grad():
-            probabilities = self._model(x).softmax(1)[0]
-        target = int(probabilities.argmax()) if self._target is None else self._target
-        maps: dict[str, Tensor] = {}
-        evaluations: dict[str, Evaluation] = {}
-        rows = []
-        for label, method in self._methods.items():
-            if tell is not None:
-                tell(f"{image.name}: {label}")
-            maps[label], cost = measure_cost(
-                self._model,
-                partial(
-                    method,
-                    self._model,
-                    x,
-                    target,
-                    generator=torch.Generator().manual_seed(self._seed),
-                    batch_size=self._batch_size,
-                    progress=progress,
-                ),
-            )
-            evaluations[label] = self._evaluate(x, maps[label], target)
-            rows.append(_row(label, evaluations[label], cost))
-        headline = f"{self._model.label(target)}, {probabilities[target]:.1%} ({self._spec}, {self._protocol.id})"
-        planes = {name: m[0, 0].cpu().numpy() for name, m in maps.items()}
+        (shown,) = collect(
+            self._model,
+            [image],
+            self._methods,
+            target=self._target,
+            seed=self._seed,
+            protocol=self._protocol,
+            layers=self._layers,
+            black_image=tests,
+            batch_size=self._batch_size,
+            progress=progress,
+            tell=tell,
+        )
+        evaluations = {panel.method: panel.evaluation for panel in shown.panels if panel.evaluation is not None}
+        rows = [_row(panel.method, evaluations[panel.method], panel.cost) for panel in shown.panels]
+        headline = f"{shown.label}, {shown.probability:.1%} ({self._spec}, {self._protocol.id})"
+        planes = {panel.method: panel.map.numpy() for panel in shown.panels}
         figure = folder / f"{name}.comparison.png"
-        draw(photo(x[0]), planes, evaluations, headline).savefig(figure)
+        draw(photo(shown.image), planes, evaluations, headline).savefig(figure)
         document = {
             "schema": 1,
             "image": str(image),
             "model": self._spec,
-            "target": {"index": target, "label": self._model.label(target)},
+            "target": {"index": shown.target, "label": shown.label},
             "headline": headline,
             "protocol": protocols.describe(self._protocol),
             "seed": self._seed,
@@ -125,22 +139,10 @@ class Comparison:
             ],
         }
         (folder / f"{name}.comparison.json").write_text(json.dumps(document, indent=2) + "\n")
-        return rows, document
-
-    def _evaluate(self, x: Tensor, maps: Tensor, target: int) -> Evaluation:
-        return evaluate(
-            self._model,
-            x,
-            maps,
-            target,
-            layers=self._layers,
-            protocol=self._protocol,
-            generator=torch.Generator().manual_seed(self._seed),
-            batch_size=self._batch_size,
-        )
+        return rows, document, shown
 
 
-def _row(name: str, evaluation: Evaluation, cost: Cost) -> Row:
+def _row(name: str, evaluation: Evaluation, cost: Cost | None) -> Row:
     last = list(evaluation.internal.values())[-1]
     return Row(
         name,
@@ -148,9 +150,9 @@ def _row(name: str, evaluation: Evaluation, cost: Cost) -> Row:
         evaluation.deletion.auc.item(),
         last.mse.item(),
         last.cosine.item(),
-        cost.forwards,
-        cost.backwards,
-        cost.seconds,
+        0 if cost is None else cost.forwards,
+        0 if cost is None else cost.backwards,
+        0 if cost is None else cost.seconds,
         evaluation.insertion.ties.item(),
     )
 

@@ -7,12 +7,17 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PIL import Image
 
 from fei.errors import DataError, InputError
 
+if TYPE_CHECKING:
+    from fei.report.explorer import Shown
+
 PICTURE, MAP, EXPLANATION, RECORD = ".overlay.png", ".map.npy", ".explanation.safetensors", ".json"
+PAGE = "explorer.html"
 _ENDINGS = {"picture": PICTURE, "map": MAP, "explanation": EXPLANATION, "record": RECORD}
 
 
@@ -52,6 +57,17 @@ def result_names(images: Sequence[Path], folder: Path) -> list[str]:
         taken.add(name.casefold())
         names.append(name)
     return names
+
+
+def write_page(folder: Path, shown: Sequence[Shown]) -> str:
+    """Write the explorer into a folder, and say where it is.
+
+    Raises:
+        DataError: If the disk refuses.
+    """
+    from fei.report.explorer import write_explorer
+
+    return str(write_explorer(folder / PAGE, shown))
 
 
 def save_image(image: Image.Image, file: Path) -> None:

@@ -11,6 +11,7 @@ import typer
 from fei.cli._common import (
     FAILURE,
     DebugOption,
+    HtmlOption,
     JsonOption,
     MethodOption,
     OutOption,
@@ -26,6 +27,7 @@ from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from fei.cli._comparison import Row
+    from fei.report.explorer import Shown
 
 _METHODS = "fei-vm,fei-ibm,fei-none,gradcam,saliency,random"
 
@@ -59,15 +61,22 @@ def compare(
     batch_size: Annotated[int | None, typer.Option(min=1, help="Rows in one forward pass.", show_default=False)] = None,
     option: MethodOption = None,
     sample: SampleOption = None,
+    html: HtmlOption = False,
+    black_image: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Trials of the black-image test for the optimisation methods."),
+    ] = 0,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Compare methods on images: insertion and deletion, and what happens inside the network.
 
     Prints a table and writes for each image a figure (.comparison.png) and all numbers (.comparison.json).
+
+    With --html all of it is in one page, explorer.html, that opens from disk.
     """
     from fei.cli._comparison import Comparison
-    from fei.cli._outputs import result_names
+    from fei.cli._outputs import result_names, write_page
 
     comparison = Comparison(
         model, methods.split(","), target, protocol, layers.split(",") if layers else None, seed, steps, preset, device,
@@ -79,29 +88,37 @@ def compare(
         raise InputError(f"There is no image file '{missing[0]}'; check the path.")
     everything: list[Row] = []
     documents = []
+    pages: list[Shown] = []
     show = not as_json and sys.stderr.isatty()
+    tell = note if show else None
+    tests = comparison.black_images(black_image, tell=tell)
     failures: list[DataError] = []
     for image, name in zip(files, result_names(files, Path(out)), strict=True):
         try:
-            rows, document = comparison.run(image, Path(out), name, progress=show, tell=note if show else None)
+            rows, document, shown = comparison.run(image, Path(out), name, progress=show, tell=tell, tests=tests)
         except DataError as error:  # an image that cannot be read does not stop the others
             complain(error, debug=debug)
             failures.append(error)
             continue
         everything += rows
         documents.append(document)
+        pages += [shown] if html else []
         if not as_json:
             say(f"{image}: {document['headline']}")
             _table(rows)
             say(f"  {document['figure']}\n")
     if failures and len(files) > 1:
         note(f"{len(failures)} of {len(files)} images could not be read.")
+    page = write_page(Path(out), pages) if pages else None
     if as_json:
         failed = {"error": " ".join(sentence(error) for error in failures)} if failures else {}
-        print_json({"schema": 1, "results": documents} | failed)
-    elif len(documents) > 1:
-        say(f"Means over {len(documents)} images")
-        _table(_means(everything))
+        print_json({"schema": 1, "results": documents, "page": page} | failed)
+    else:
+        if len(documents) > 1:
+            say(f"Means over {len(documents)} images")
+            _table(_means(everything))
+        if page is not None:
+            say(f"Explore: {page}")
     raise typer.Exit(FAILURE if failures else 0)
 
 

@@ -2,13 +2,16 @@ r"""Selective gradient clipping: the seven rules (paper, section 3.6 and appendi
 
 Let γ be the gradient of the loss with respect to a unit's activation h̃ on the perturbed image, and h the unit's
 activation on the original image. Gradient descent *raises* h̃ where γ ≤ 0 and *lowers* it where γ > 0. Every rule
-splits units into those that must not rise and those that must not fall, and zeroes the gradients that would:
+splits units into those that must not rise and those that must not fall, and zeroes the gradients that would. A unit
+must not rise where h̃ > h (value matching) or h ≤ 0 (binary matching), and must not fall elsewhere; a rule blocks the
+one, the other or both:
 
-    γ̃ = 0   where  (γ ≤ 0 and ceiling)  [rules that block rises]
-              or    (γ > 0 and not ceiling)  [rules that block falls],        γ̃ = γ elsewhere,
+    γ̃ = max(γ, 0)  where the unit must not rise  [rules that block rises],
+        min(γ, 0)  where it must not fall        [rules that block falls],        γ elsewhere.
 
-with the *ceiling* ``h̃ > h`` for value matching and ``h ≤ 0`` for binary matching. The ceiling depends on the forward
-pass alone, so one boolean per unit is all that has to be kept until the backward pass.
+Which units these are depends on the forward pass alone and is kept as the sign of a number, the *margin*: where its
+sign bit is clear the unit must not rise. Comparisons, selections and booleans cost several times as much on a CPU as
+the few passes of plain arithmetic over memory that are used here.
 """
 
 from __future__ import annotations
@@ -21,54 +24,110 @@ from torch import Tensor
 
 from fei.errors import InputError
 
-Ceiling = Callable[[Tensor, Tensor], Tensor]
+
+@dataclass(frozen=True)
+class Matching:
+    """What a rule compares.
+
+    Attributes:
+        keep: What is kept of the original activation h.
+        margin: The margin from that and h̃, with memory it may use for it; ``None`` where `keep` gives the margin
+            itself, as h̃ plays no part.
+    """
+
+    keep: Callable[[Tensor], Tensor]
+    margin: Callable[[Tensor, Tensor, Tensor | None], Tensor] | None = None
 
 
-def exceeds_reference(reference: Tensor, activation: Tensor) -> Tensor:
-    """Value matching: the unit is above its original value, ``h̃ > h``."""
-    return activation > reference
+@dataclass(frozen=True)
+class Block:
+    """What a rule forbids.
+
+    Attributes:
+        guard: What the gradient is held against, from the margin, which may be overwritten.
+        clip: The clipped gradient from the gradient and the guard, neither of them changed.
+    """
+
+    guard: Callable[[Tensor], Tensor]
+    clip: Callable[[Tensor, Tensor], Tensor]
 
 
-def was_inactive(reference: Tensor, activation: Tensor) -> Tensor:
-    """Binary matching: the unit was inactive on the original image, ``h ≤ 0``; h̃ plays no part."""
-    return reference <= 0
+def _excess(reference: Tensor, activation: Tensor, memory: Tensor | None) -> Tensor:
+    # not h̃ − h: where both are equal the sign bit must be set, and a difference of zero has it clear
+    return torch.sub(reference, activation, out=memory).neg_()
 
 
-# Which gradients survive, as a comparison of the booleans (γ > 0) and (ceiling): for a unit under the ceiling only a
-# fall (True) survives where rises are blocked, for one that is not only a rise (False) where falls are blocked.
-BLOCK_BOTH, BLOCK_RISE, BLOCK_FALL = torch.eq, torch.ge, torch.le
+def _was_inactive(h: Tensor) -> Tensor:
+    return 0 - h  # not −h: the sign bit of zero must be clear
+
+
+def _lowest(margin: Tensor) -> Tensor:
+    """0 where the unit must not rise, −∞ elsewhere."""
+    return _infinite(margin).clamp_(max=0)
+
+
+def _highest(margin: Tensor) -> Tensor:
+    """0 where the unit must not fall, ∞ elsewhere."""
+    return _infinite(margin).clamp_(min=0)
+
+
+def _infinite(margin: Tensor) -> Tensor:
+    return torch.copysign(margin.new_tensor(torch.inf), margin, out=margin)
+
+
+def _agreeing(grad: Tensor, margin: Tensor) -> Tensor:
+    """γ where it has the sign of the margin, else 0: halfway between γ and ±|γ|, which is exact."""
+    return torch.copysign(grad, margin).lerp_(grad, 0.5)
+
+
+VALUE = Matching(torch.clone, _excess)
+BINARY = Matching(_was_inactive)
+RISE = Block(_lowest, torch.maximum)
+FALL = Block(_highest, torch.minimum)
+BOTH = Block(lambda margin: margin, _agreeing)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One row of the table: which ceiling, and what is blocked there."""
+    """One row of the table: what is compared, and what is blocked."""
 
-    ceiling: Ceiling | None = None
-    survives: Callable[[Tensor, Tensor], Tensor] = BLOCK_BOTH
+    matching: Matching | None = None
+    block: Block = BOTH
 
     @property
     def constrains(self) -> bool:
         """Whether the rule ever zeroes a gradient."""
-        return self.ceiling is not None
+        return self.matching is not None
 
     @property
     def binary(self) -> bool:
         """Whether the rule looks at h alone, as active or inactive."""
-        return self.ceiling is was_inactive
+        return self.matching is BINARY
 
-    def clip(self, grad: Tensor, ceiling: Tensor, *, owned: bool = False) -> Tensor:
-        """Zero the gradients this rule forbids; a new tensor, unless `grad` is the caller's own to change."""
-        kept = self.survives(grad > 0, ceiling)
-        return grad.mul_(kept) if owned else grad * kept
+    def keep(self, reference: Tensor) -> Tensor:
+        """What is kept of h, in memory of its own, for all the passes to come."""
+        assert self.matching is not None  # noqa: S101  # asked of rules that constrain only
+        kept = self.matching.keep(reference)
+        return self.block.guard(kept) if self.matching.margin is None else kept
+
+    def guard(self, kept: Tensor, activation: Tensor, memory: Tensor | None = None) -> Tensor:
+        """What the gradient of this activation will be held against, perhaps in the given memory."""
+        if self.matching is None or self.matching.margin is None:
+            return kept
+        return self.block.guard(self.matching.margin(kept, activation, memory))
+
+    def clip(self, grad: Tensor, guard: Tensor) -> Tensor:
+        """The gradient without what this rule forbids; a new tensor."""
+        return self.block.clip(grad, guard.to(grad.dtype))
 
 
 RULES: dict[str, Rule] = {
-    "vm": Rule(exceeds_reference, BLOCK_BOTH),
-    "ivm": Rule(exceeds_reference, BLOCK_RISE),
-    "avm": Rule(exceeds_reference, BLOCK_FALL),
-    "bm": Rule(was_inactive, BLOCK_BOTH),
-    "ibm": Rule(was_inactive, BLOCK_RISE),
-    "abm": Rule(was_inactive, BLOCK_FALL),
+    "vm": Rule(VALUE, BOTH),
+    "ivm": Rule(VALUE, RISE),
+    "avm": Rule(VALUE, FALL),
+    "bm": Rule(BINARY, BOTH),
+    "ibm": Rule(BINARY, RISE),
+    "abm": Rule(BINARY, FALL),
     "none": Rule(),
 }
 
@@ -99,6 +158,6 @@ def clip_gradient(grad: Tensor, reference: Tensor, activation: Tensor, rule: str
             "`grad`, `reference` and `activation` must have one shape; "
             f"got {tuple(grad.shape)}, {tuple(reference.shape)} and {tuple(activation.shape)}"
         )
-    if chosen.ceiling is None:
+    if not chosen.constrains:
         return grad
-    return chosen.clip(grad, chosen.ceiling(reference, activation))
+    return chosen.clip(grad, chosen.guard(chosen.keep(reference), activation))

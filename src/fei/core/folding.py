@@ -1,4 +1,4 @@
-r"""BatchNorm worked into the convolution before it, without a change to the network.
+r"""Convolutions computed in a cheaper way that gives the same values, without a change to the network.
 
 In evaluation mode BatchNorm is affine, so that conv → BatchNorm is one convolution with other weights:
 
@@ -6,7 +6,8 @@ In evaluation mode BatchNorm is affine, so that conv → BatchNorm is one convol
 
 The calls of a pass are exchanged as they are made: the convolution gets w' and b', and BatchNorm hands back what it is
 given. What follows, a clip site behind BatchNorm among it, sees the same values up to rounding. Weights are kept in the
-layout of the images.
+layout of the images. Channels last, a convolution of single pixels is one product of matrices, images × pixels by
+channels; torch's own way of computing it copies both sides into another order.
 """
 
 from __future__ import annotations
@@ -26,8 +27,28 @@ from fei.core.dataflow import CallKey, Flow, function_name, tensors_in, uncompil
 from fei.core.sites import Site
 
 FOLDED = frozenset({"conv2d", "batch_norm"})
-_MAKE_GRADIENTS = frozenset({"conv2d", "pad", "max_pool2d"})
 _DTYPES = (torch.float32, torch.float64)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """What a convolution is called with.
+
+    Attributes:
+        weight: (outputs, inputs, h, w).
+        bias: (outputs,), or ``None``.
+        pointwise: Whether it is computed as a product of matrices.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    pointwise: bool
+
+    def __call__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call with these weights in place of its own."""
+        if self.pointwise:
+            return _Pointwise.apply(args[0], self.weight.flatten(1), self.bias)
+        return func(args[0], self.weight, self.bias, *args[3:], **kwargs)
 
 
 @dataclass(frozen=True)
@@ -35,22 +56,46 @@ class Folding:
     """What is exchanged in a pass.
 
     Attributes:
-        convolutions: For each call of conv2d, its weight and bias.
+        convolutions: For each call of conv2d, what is computed instead.
         dropped: The calls of batch_norm that do nothing any more.
-        owned: The calls whose value has a gradient of its own: it goes into one convolution or padding, which makes the
-            gradient anew, so that nobody minds if it is changed in place.
     """
 
-    convolutions: dict[CallKey, tuple[Tensor, Tensor | None]] = field(default_factory=dict)
+    convolutions: dict[CallKey, Convolution] = field(default_factory=dict)
     dropped: frozenset[CallKey] = frozenset()
-    owned: frozenset[CallKey] = frozenset()
 
     def call(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call, or what stands in for it."""
         if key in self.dropped:
             return args[0]
-        exchanged = self.convolutions.get(key)
-        return func(*args, **kwargs) if exchanged is None else func(args[0], *exchanged, *args[3:], **kwargs)
+        convolution = self.convolutions.get(key)
+        return func(*args, **kwargs) if convolution is None else convolution(func, args, kwargs)
+
+
+class _Pointwise(torch.autograd.Function):
+    """A convolution of single pixels, channels last; there is a gradient for the images alone."""
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Images (n, inputs, h, w) by weight (outputs, inputs)."""
+        ctx.weight = weight
+        return _product(images, weight.t(), bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient for the images."""
+        return _product(grads[0], ctx.weight, None), None, None
+
+
+def _product(images: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    n, channels, height, width = images.shape
+    result = torch.empty((n, matrix.shape[1], height, width), dtype=images.dtype, memory_format=torch.channels_last)
+    rows = result.permute(0, 2, 3, 1).view(-1, matrix.shape[1])
+    pixels = images.permute(0, 2, 3, 1).reshape(-1, channels)
+    if bias is None:
+        torch.mm(pixels, matrix, out=rows)
+    else:
+        torch.addmm(bias, pixels, matrix, out=rows)
+    return result
 
 
 def find_folding(model: nn.Module, flow: Flow, sites: Sequence[Site], image: Tensor) -> Folding:
@@ -80,26 +125,31 @@ def find_folding(model: nn.Module, flow: Flow, sites: Sequence[Site], image: Ten
     reader = _Reader()
     with uncompiled(), reader:
         model(image.clone().requires_grad_().clone())  # with a gradient, as networks may compute otherwise without
-    convolutions: dict[CallKey, tuple[Tensor, Tensor | None]] = {}
+    convolutions: dict[CallKey, Convolution] = {}
     dropped: set[CallKey] = set()
-    for key, (weight, bias) in reader.convolutions.items():
+    layout = layout_of(image)
+    last = image.device.type == "cpu" and layout is torch.channels_last
+    for key, (weight, bias, pointwise) in reader.convolutions.items():
         affine = reader.norms.get(pairs[key]) if key in pairs else None
         if affine is not None:
             scale, shift = affine
             weight = weight * scale.view(-1, 1, 1, 1)
             bias = shift if bias is None else bias * scale + shift
             dropped.add(pairs[key])
-        convolutions[key] = (weight.contiguous(memory_format=layout_of(image)), bias)
-    return Folding(convolutions, frozenset(dropped), _owned(model, flow))
+        convolutions[key] = Convolution(weight.contiguous(memory_format=layout), bias, pointwise and last)
+    return Folding(convolutions, frozenset(dropped))
 
 
-def _owned(model: nn.Module, flow: Flow) -> frozenset[CallKey]:
-    if any(module._backward_hooks or module._backward_pre_hooks for module in model.modules()):
-        return frozenset()  # whoever hooked it may keep gradients
-    return frozenset(
-        call.key
-        for call in flow.calls
-        if len(call.consumers) == 1 and call.consumers[0].function in _MAKE_GRADIENTS and call.clippable
+def _is_pointwise(weight: Tensor, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> bool:
+    def each(value: Any, wanted: int) -> bool:
+        return all(v == wanted for v in (value if isinstance(value, (tuple, list)) else (value,)))
+
+    # padding may be a word as well, "same" or "valid", which changes nothing here
+    return (
+        weight.shape[2:] == (1, 1)
+        and groups == 1
+        and each(stride, 1)
+        and (isinstance(padding, str) or each(padding, 0))
     )
 
 
@@ -109,7 +159,7 @@ class _Reader(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._counts: Counter[str] = Counter()
-        self.convolutions: dict[CallKey, tuple[Tensor, Tensor | None]] = {}
+        self.convolutions: dict[CallKey, tuple[Tensor, Tensor | None, bool]] = {}
         self.norms: dict[CallKey, tuple[Tensor, Tensor]] = {}
 
     def __torch_function__(
@@ -123,8 +173,8 @@ class _Reader(TorchFunctionMode):
             self._counts[name] += 1
             # weights by position, as modules give them; whoever calls in another way is left alone
             if func is F.conv2d and len(args) >= 3 and args[0].ndim == 4:
-                bias = args[2]
-                self.convolutions[key] = (args[1].detach(), None if bias is None else bias.detach())
+                weight, bias = args[1].detach(), None if args[2] is None else args[2].detach()
+                self.convolutions[key] = (weight, bias, _is_pointwise(weight, *args[3:], **kwargs))
             elif func is F.batch_norm:
                 self._keep_norm(key, *args, **kwargs)
         return result

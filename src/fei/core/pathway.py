@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fei.core.clipgrad import Rule, exceeds_reference
+from fei.core.clipgrad import Rule
 from fei.core.dataflow import CallKey, Flow, function_name, tensors_in, uncompiled
 from fei.core.folding import FOLDED, Folding, find_folding
 from fei.core.sites import Site
@@ -135,25 +135,25 @@ class Pathway:
         self.sites = list(sites) if rule.constrains else []
         self.rule = rule
         self._folding = folding or Folding()
-        self._ceilings: dict[int, Tensor] = {}
-        self._reference: list[Tensor] = []
+        self._guards: dict[int, Tensor] = {}
+        self._kept: list[Tensor] = []
 
     def record(self, inputs: Tensor) -> Any:
-        """Keep h, or for binary rules just its state, at every site, and return the network's output.
+        """Keep what the rule needs of h at every site, and return the network's output.
 
         `inputs` has the shape of the batches that follow: kernels differ by batch size, and then equal images would
         give unequal h and h̃.
         """
-        reference: dict[int, Tensor] = {}
+        kept: dict[int, Tensor] = {}
 
         def keep(site: int, value: Tensor) -> None:
-            h = value.detach()
-            # the comparison, or the copy, happens now: a following in-place operation overwrites the value
-            reference[site] = self.rule.ceiling(h, h) if self.rule.binary and self.rule.ceiling else h.clone()
+            # in memory of its own: a following in-place operation overwrites the value
+            kept[site] = self.rule.keep(value.detach())
 
         # with a gradient, as in `run`: kernels may differ without one too
         output = visit_sites(self.model, self.sites, inputs.detach().requires_grad_(), keep, self._folding)
-        self._reference = [reference[i] for i in range(len(self.sites))]
+        self._kept = [kept[i] for i in range(len(self.sites))]
+        self._guards = {}
         return output
 
     def run(self, inputs: Tensor, shares: dict[int, Tensor] | None = None) -> Any:
@@ -166,25 +166,24 @@ class Pathway:
             shares: If given, filled during back-propagation: for each site and row, the share of units with a
                 gradient that lost it.
         """
-        rule = self.rule
+        rule, rows = self.rule, len(inputs)
 
         def hold(site: int, value: Tensor) -> None:
-            reference = self._reference[site]
-            if value.shape != reference.shape:
+            kept = self._kept[site]
+            if value.shape != kept.shape:
                 raise ModelError(
                     f"the network computed differently from one pass to the next: {self.sites[site].name} has shape "
-                    f"{tuple(value.shape)}, expected {tuple(reference.shape)}; a deterministic network is needed"
+                    f"{tuple(value.shape)}, expected {tuple(kept.shape)}; a deterministic network is needed"
                 )
-            if not value.requires_grad or rule.ceiling is None:
+            if not value.requires_grad:
                 return
-            ceiling = reference if rule.binary else self._ceiling(site, value.detach())
-            rows = len(inputs)
-            owned = shares is None and self.sites[site].key in self._folding.owned
+            # in memory that all steps share: fresh memory costs time
+            guard = self._guards[site] = rule.guard(kept, value.detach(), self._guards.get(site))
 
             def clip(grad: Tensor | None) -> Tensor | None:
                 if grad is None:  # what uses the value passes no gradient on
                     return None
-                clipped = rule.clip(grad, ceiling, owned=owned)
+                clipped = rule.clip(grad, guard)
                 if shares is not None:
                     shares[site] = _lost_share(grad, clipped, rows)
                 return clipped
@@ -192,16 +191,6 @@ class Pathway:
             value.register_hook(clip)
 
         return visit_sites(self.model, self.sites, inputs, hold, self._folding)
-
-    def _ceiling(self, site: int, value: Tensor) -> Tensor:
-        """Where the value is under the rule's ceiling, in memory that all steps share: fresh memory costs time."""
-        reference = self._reference[site]
-        if self.rule.ceiling is not exceeds_reference:
-            assert self.rule.ceiling is not None  # noqa: S101  # asked by the caller
-            return self.rule.ceiling(reference, value)
-        if site not in self._ceilings or self._ceilings[site].shape != value.shape:
-            self._ceilings[site] = torch.empty_like(value, dtype=torch.bool)
-        return torch.gt(value, reference, out=self._ceilings[site])
 
     def score(self, inputs: Tensor) -> Any:
         """The network's output on `inputs`, to look at: nothing is clipped."""

@@ -37,7 +37,7 @@ _UPRIGHT = {
 }
 
 
-def read_image(path: str | os.PathLike[str]) -> Image.Image:
+def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Read an image file as 8-bit RGB, as a person would see it.
 
     The EXIF orientation is applied, transparency is composited on white, 16 bits are scaled to 8, and of an animation
@@ -45,17 +45,18 @@ def read_image(path: str | os.PathLike[str]) -> Image.Image:
 
     Args:
         path: The file: JPEG, PNG, WebP, GIF, BMP, TIFF, PPM or AVIF.
+        max_pixels: Larger images are refused before they are decoded.
 
     Returns:
         The image in mode "RGB".
 
     Raises:
         InputError: If there is no such file, or it may not be read.
-        DataError: If the file is not an image, is damaged, or is larger than `MAX_FILE_BYTES` or `MAX_PIXELS`.
+        DataError: If the file is not an image, is damaged, or is larger than `MAX_FILE_BYTES` or `max_pixels`.
     """
     file = Path(path)
     with _open_file(file) as stream:
-        return to_rgb(_decode(stream, file), what=f"'{file}'")
+        return to_rgb(_decode(stream, file, max_pixels), what=f"'{file}'")
 
 
 def demo_image(name: str = "chelsea") -> Image.Image:
@@ -126,7 +127,7 @@ def _open_file(file: Path) -> BinaryIO:
         raise InputError(f"'{file}' cannot be opened ({error.strerror}); check its permissions.") from error
 
 
-def _decode(stream: BinaryIO, file: Path) -> Image.Image:
+def _decode(stream: BinaryIO, file: Path, max_pixels: int) -> Image.Image:
     """Decode the first frame, after a look at the size that the header declares."""
     Image.init()
     formats = [name for name in _FORMATS if name in Image.OPEN]
@@ -136,14 +137,14 @@ def _decode(stream: BinaryIO, file: Path) -> Image.Image:
             # Pillow's size warning starts below our limit; what libtiff finds odd is not the caller's concern.
             warnings.simplefilter("ignore")
             image = Image.open(stream, formats=formats)
-            if image.width * image.height > MAX_PIXELS:
+            if image.width * image.height > max_pixels:
                 raise Image.DecompressionBombError
             image.load()
             return _as_tiff_means_it(image, file) if isinstance(image, TiffImageFile) else image
     except DataError:
         raise
     except Image.DecompressionBombError as error:
-        raise DataError(f"'{file}' has more than {MAX_PIXELS / 1e6:,.0f} million pixels; save it smaller.") from error
+        raise DataError(f"'{file}' has more than {max_pixels / 1e6:,.3g} million pixels; save it smaller.") from error
     except Exception as error:  # on a damaged file decoders raise nearly anything
         raise DataError(f"{unusable}{', '.join(formats)}.") from error
 

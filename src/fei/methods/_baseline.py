@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fei._layout import Layout
 from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
 from fei.core.dataflow import Flow, trace
 from fei.core.randomness import generator_for, image_digest
@@ -26,10 +27,11 @@ class Survey:
 
     Attributes:
         model: The network.
+        layout: How its rows are laid out.
     """
 
     def __init__(self, model: nn.Module, x: Tensor) -> None:
-        self.model, self._image = model, x[:1]
+        self.model, self.layout, self._image = model, Layout(), x[:1]
 
     @cached_property
     def flow(self) -> Flow:
@@ -106,6 +108,10 @@ class Task:
                 self.__dict__["chosen"] = self._top_classes(output)  # spares a pass to choose
         return output
 
+    def run(self, rows: Tensor) -> Any:
+        """The network's output for rows (b, C, H, W) made from the images, in the layout it is fastest in."""
+        return self.survey.layout.run(self.model, rows)
+
     def phi(self, output: Any, copies: int = 1) -> Tensor:
         """The explained score of each row of an output in which every image stands `copies` times in a row."""
         return evaluate(output, self.target, self.chosen.repeat_interleave(copies), self.score)
@@ -125,7 +131,7 @@ class Task:
             nonlocal done
             done += len(rows)
             chosen = self.chosen.repeat(-(-len(rows) // len(self.chosen)))[: len(rows)]
-            scores = evaluate(self.model(rows), self.target, chosen, self.score)
+            scores = evaluate(self.run(rows), self.target, chosen, self.score)
             if expected is not None:
                 self.advance(min(1.0, done / expected))
             return scores

@@ -1,39 +1,29 @@
-"""The table of methods and how one is made from its name and options."""
+"""The table of methods and how one is made from its name and options.
+
+Nothing heavy is imported to list them: the code of a method is loaded when it is made or its options are asked for.
+"""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from functools import partial
-from typing import Any, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import torch
-from torch import Tensor, nn
-
-from fei.core.attribution import FEI
-from fei.core.scoring import Target
 from fei.errors import InputError
-from fei.methods._baseline import Baseline
 from fei.methods._options import Option, options_of
-from fei.methods.adapters import as_method
-from fei.methods.cam import GradCAM, GradCAMPlusPlus, LayerCAM, XGradCAM
-from fei.methods.extremal import ExtremalPerturbation
-from fei.methods.fei import FEIMethod
-from fei.methods.fgvce import FGVCE
-from fei.methods.fgvis import FGVis, FGVisMethod
-from fei.methods.gradients import GradientShap, GuidedBackprop, IntegratedGradients, Saliency, SmoothGrad
-from fei.methods.iia import IIA
-from fei.methods.kernel_shap import KernelShap
-from fei.methods.liftcam import LiftCAM
-from fei.methods.occlusion import Occlusion
-from fei.methods.random import Random
-from fei.methods.rise import RISE
-from fei.methods.scorecam import ScoreCAM
-from fei.progress import Progress
-from fei.references import ReferenceSpec
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from fei.core.scoring import Target
+    from fei.progress import Progress
+    from fei.references import ReferenceSpec
 
 
 class Method(Protocol):
@@ -64,6 +54,14 @@ class Method(Protocol):
         ...
 
 
+class _Code(NamedTuple):
+    """What makes a method, what it can be told, and the whole description: equation, source, licence, cost."""
+
+    factory: Callable[..., Method]
+    options: tuple[Option, ...]
+    documentation: str
+
+
 @dataclass(frozen=True)
 class Entry:
     """A registered method.
@@ -75,9 +73,7 @@ class Entry:
         cost: Passes through the network for one image with the default options, forward + backward, besides a few to
             find the class, the layers and what can be computed faster.
         source: Who described it first, and where.
-        factory: What makes it.
-        options: What it can be told.
-        documentation: The whole description: equation, source, licence, cost.
+        load: Imports its code.
     """
 
     name: str
@@ -85,9 +81,57 @@ class Entry:
     summary: str
     cost: str
     source: str
-    factory: Callable[..., Method]
-    options: tuple[Option, ...]
-    documentation: str
+    load: Callable[[], _Code] = field(repr=False)
+
+    @cached_property
+    def _code(self) -> _Code:
+        return self.load()
+
+    @property
+    def factory(self) -> Callable[..., Method]:
+        """What makes it."""
+        return self._code.factory
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """What it can be told."""
+        return self._code.options
+
+    @property
+    def documentation(self) -> str:
+        """The whole description: equation, source, licence, cost."""
+        return self._code.documentation
+
+
+def _fei(variant: str) -> _Code:
+    from fei.core.attribution import FEI
+    from fei.methods.fei import FEIMethod
+
+    return _Code(partial(FEIMethod, variant), _fei_options(), inspect.getdoc(FEI) or "")
+
+
+def _fgvis() -> _Code:
+    from fei.methods.fgvis import FGVis, FGVisMethod
+
+    return _Code(FGVisMethod, _fei_options(), inspect.getdoc(FGVis) or "")
+
+
+def _fei_options() -> tuple[Option, ...]:
+    from fei.core.attribution import FEI
+
+    return options_of(FEI, without=frozenset({"model", "variant"}))
+
+
+def _baseline(home: str) -> _Code:
+    module, _, name = home.partition(":")
+    method = getattr(importlib.import_module(f"fei.methods.{module}"), name)
+    return _Code(method, options_of(method), inspect.getdoc(method) or "")
+
+
+def _adapter(name: str) -> _Code:
+    from fei.methods.adapters import as_method
+
+    return _Code(partial(as_method, name), (), "")  # its options are checked when it is made
 
 
 _VARIANTS = {
@@ -101,94 +145,84 @@ _VARIANTS = {
 }
 
 _EQO = "150 + 150"  # five quantiles, thirty steps
-# name, family, what it does, passes (forward + backward), source, class
-_BASELINES: tuple[tuple[str, str, str, str, str, type[Baseline]], ...] = (
+# name, family, what it does, passes (forward + backward), source, where its class is
+_BASELINES: tuple[tuple[str, str, str, str, str, str], ...] = (
     (
         *("saliency", "gradient", "largest absolute gradient over the channels", "1 + 1"),
-        *("Simonyan et al. 2013, arXiv:1312.6034", Saliency),
+        *("Simonyan et al. 2013, arXiv:1312.6034", "gradients:Saliency"),
     ),
     (
         *("smoothgrad", "gradient", "mean gradient over noisy copies of the image", "50 + 50"),
-        *("Smilkov et al. 2017, arXiv:1706.03825", SmoothGrad),
+        *("Smilkov et al. 2017, arXiv:1706.03825", "gradients:SmoothGrad"),
     ),
     (
         *("integrated-gradients", "gradient", "gradients integrated from the reference to the image", "50 + 50"),
-        *("Sundararajan et al. 2017, arXiv:1703.01365", IntegratedGradients),
+        *("Sundararajan et al. 2017, arXiv:1703.01365", "gradients:IntegratedGradients"),
     ),
     (
         *("guided-backprop", "gradient", "gradient with every ReLU blocking negative gradients too", "2 + 1"),
-        *("Springenberg et al. 2014, arXiv:1412.6806", GuidedBackprop),
+        *("Springenberg et al. 2014, arXiv:1412.6806", "gradients:GuidedBackprop"),
     ),
     (
         *("gradient-shap", "gradient", "gradients between random colours and the image, times the difference"),
-        *("50 + 50", "Lundberg & Lee 2017, arXiv:1705.07874", GradientShap),
+        *("50 + 50", "Lundberg & Lee 2017, arXiv:1705.07874", "gradients:GradientShap"),
     ),
     (
         *("gradcam", "activation", "channels of the last feature map weighted by their mean gradient", "1 + 1"),
-        *("Selvaraju et al. 2017, arXiv:1610.02391", GradCAM),
+        *("Selvaraju et al. 2017, arXiv:1610.02391", "cam:GradCAM"),
     ),
     (
         *("gradcam++", "activation", "channels weighted by the positive gradients of single positions", "1 + 1"),
-        *("Chattopadhay et al. 2018, arXiv:1710.11063", GradCAMPlusPlus),
+        *("Chattopadhay et al. 2018, arXiv:1710.11063", "cam:GradCAMPlusPlus"),
     ),
     (
         *("layercam", "activation", "features weighted position by position by their positive gradient", "1 + 1"),
-        *("Jiang et al. 2021, doi:10.1109/TIP.2021.3089943", LayerCAM),
+        *("Jiang et al. 2021, doi:10.1109/TIP.2021.3089943", "cam:LayerCAM"),
     ),
     (
         *("xgradcam", "activation", "channels weighted by the gradient averaged where they are active", "1 + 1"),
-        *("Fu et al. 2020, arXiv:2008.02312", XGradCAM),
+        *("Fu et al. 2020, arXiv:2008.02312", "cam:XGradCAM"),
     ),
     (
         *("scorecam", "activation", "channels weighted by the score of the image they leave visible"),
-        *("channels + 0", "Wang et al. 2020, arXiv:1910.01279", ScoreCAM),
+        *("channels + 0", "Wang et al. 2020, arXiv:1910.01279", "scorecam:ScoreCAM"),
     ),
     (
         *("liftcam", "activation", "channels weighted by their DeepLIFT contribution to the logit", "1 + head"),
-        *("Jung & Oh 2021, arXiv:2102.05228", LiftCAM),
+        *("Jung & Oh 2021, arXiv:2102.05228", "liftcam:LiftCAM"),
     ),
     (
         *("iia", "activation", "head gradients integrated over images and activations", "10 + 100 heads"),
-        *("Barkan et al. 2023, arXiv:2310.20585", IIA),
+        *("Barkan et al. 2023, arXiv:2310.20585", "iia:IIA"),
     ),
     (
         *("fgvce", "activation", "Shapley values of the points of the last feature map, after FG-VCE"),
-        *("1 + 64 heads a point", "Zhang et al. 2025, arXiv:2511.07974", FGVCE),
+        *("1 + 64 heads a point", "Zhang et al. 2025, arXiv:2511.07974", "fgvce:FGVCE"),
     ),
     (
         *("rise", "perturbation", "the mean score of random masks that show a pixel", "4000 + 0"),
-        *("Petsiuk et al. 2018, arXiv:1806.07421", RISE),
+        *("Petsiuk et al. 2018, arXiv:1806.07421", "rise:RISE"),
     ),
     (
         *("extremal-perturbation", "perturbation", "smooth masks of fixed areas that keep the score highest"),
-        *("3200 + 3200", "Fong et al. 2019, arXiv:1910.08485", ExtremalPerturbation),
+        *("3200 + 3200", "Fong et al. 2019, arXiv:1910.08485", "extremal:ExtremalPerturbation"),
     ),
     (
         *("occlusion", "perturbation", "what the score loses when a window is painted over", "170 + 0"),
-        *("Zeiler & Fergus 2014, arXiv:1311.2901", Occlusion),
+        *("Zeiler & Fergus 2014, arXiv:1311.2901", "occlusion:Occlusion"),
     ),
     (
         *("kernel-shap", "perturbation", "Shapley values of segments by weighted linear regression", "1000 + 0"),
-        *("Lundberg & Lee 2017, arXiv:1705.07874", KernelShap),
+        *("Lundberg & Lee 2017, arXiv:1705.07874", "kernel_shap:KernelShap"),
     ),
-    ("random", "chance", "a random number for each pixel", "0 + 0", "the floor of any metric", Random),
+    ("random", "chance", "a random number for each pixel", "0 + 0", "the floor of any metric", "random:Random"),
 )
 
-_FEI_OPTIONS = options_of(FEI, without=frozenset({"model", "variant"}))
 _ENTRIES = {
     entry.name: entry
     for entry in (
         *(
-            Entry(
-                f"fei-{variant}",
-                "optimisation",
-                f"FEI, {summary}",
-                _EQO,
-                "the FEI paper",
-                partial(FEIMethod, variant),
-                _FEI_OPTIONS,
-                inspect.getdoc(FEI) or "",
-            )
+            Entry(f"fei-{variant}", "optimisation", f"FEI, {summary}", _EQO, "the FEI paper", partial(_fei, variant))
             for variant, summary in _VARIANTS.items()
         ),
         Entry(
@@ -197,13 +231,11 @@ _ENTRIES = {
             "masks per channel, gradients kept in the original range",
             _EQO,
             "Wagner et al. 2019, arXiv:1908.02686",
-            FGVisMethod,
-            _FEI_OPTIONS,
-            inspect.getdoc(FGVis) or "",
+            _fgvis,
         ),
         *(
-            Entry(name, family, summary, cost, source, method, options_of(method), inspect.getdoc(method) or "")
-            for name, family, summary, cost, source, method in _BASELINES
+            Entry(name, family, summary, cost, source, partial(_baseline, home))
+            for name, family, summary, cost, source, home in _BASELINES
         ),
     )
 }
@@ -216,8 +248,8 @@ def available(pattern: str = "*") -> list[str]:
 
 def describe(name: str) -> Entry:
     """The registry's entry of a method, or of what a "package.module:object" string names."""
-    if ":" in name:  # its options are checked when it is made
-        return Entry(name, "adapter", "attribution code from elsewhere", "?", "", partial(as_method, name), (), "")
+    if ":" in name:
+        return Entry(name, "adapter", "attribution code from elsewhere", "?", "", partial(_adapter, name))
     entry = _ENTRIES.get(name.lower())
     if entry is None:
         close = difflib.get_close_matches(name.lower(), _ENTRIES, n=3)

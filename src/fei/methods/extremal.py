@@ -92,7 +92,7 @@ class ExtremalPerturbation(Baseline):
             masks = smooth(grids)
             perturbed = perturb(blurred, inside(masks)).flatten(0, 1).to(task.images.dtype)
             perturbed = perturbed.flip(3) if step % 2 == 0 else perturbed
-            score = task.phi(task.model(perturbed), copies=count)
+            score = task.phi(task.run(perturbed), copies=count)
             loss = _AREA_WEIGHT * _AREA_GROWTH**step * area_error(masks).sum() - score.sum()
             (grids.grad,) = torch.autograd.grad(loss, grids)
             descent.step()

@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fei.core.attribution import FEI
-from fei.core.clipgrad import Rule
+from fei.core.clipgrad import Block, Matching, Rule
 from fei.methods.fei import FEIMethod
 
 
-def leaves_original_range(reference: Tensor, activation: Tensor) -> Tensor:
-    """Whether h̃ lies outside [min(0, h), max(0, h)]."""
-    return (activation < reference.clamp(max=0)) | (activation > reference.clamp(min=0))
+def stays_in_original_range(reference: Tensor, activation: Tensor) -> Tensor:
+    """Whether h̃ lies in [min(0, h), max(0, h)]."""
+    return (activation >= reference.clamp(max=0)) & (activation <= reference.clamp(min=0))
 
 
-def _inside_only(falls: Tensor, outside: Tensor) -> Tensor:
-    return ~outside
+def _gate(reference: Tensor, activation: Tensor, memory: Tensor | None) -> Tensor:
+    return stays_in_original_range(reference, activation).to(activation.dtype)
 
 
 class FGVis(FEI):
@@ -43,7 +44,7 @@ class FGVis(FEI):
     @property
     def rule(self) -> Rule:
         """The gate of FGVis; it looks at neither sign nor size of the gradient."""
-        return Rule(leaves_original_range, _inside_only)
+        return Rule(Matching(torch.clone, _gate), Block(lambda gate: gate, torch.mul))
 
 
 class FGVisMethod(FEIMethod):

@@ -25,7 +25,7 @@ _CLAMPS = frozenset({"hardtanh", "hardtanh_"})  # what nn.ReLU6 calls
 def _row_gradients(task: Task, rows: Tensor) -> Tensor:
     """∂s/∂x of each row, all rows being versions of the task's one image."""
     rows = rows.detach().requires_grad_()
-    (gradients,) = torch.autograd.grad(task.phi(task.model(rows), copies=len(rows)).sum(), rows)
+    (gradients,) = torch.autograd.grad(task.phi(task.run(rows), copies=len(rows)).sum(), rows)
     return gradients
 
 

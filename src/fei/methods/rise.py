@@ -53,7 +53,7 @@ def scores_under(
         batch = masks(torch.arange(first, first + task.rows).clamp(max=count - 1))
         with torch.no_grad():
             masked = torch.lerp(fill, task.images, batch.to(task.images.dtype))
-            scores = task.phi(task.model(masked), copies=task.rows)
+            scores = task.phi(task.run(masked), copies=task.rows)
         real = min(task.rows, count - first)
         yield batch[:real], scores[:real]
         task.advance((first + real) / count)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fei._layout import Layout
 from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows
 from fei.core.scoring import Score, Target, check_score, check_target, evaluate, logits_of
 from fei.errors import ModelError
@@ -33,18 +35,22 @@ class ClassScores:
         check_mode(model)
         self.rows = check_batch_size(batch_size) or default_rows(self.inputs)
         self._model, self._target, self._score = model, target, score
+        self._layout = Layout()
         check_score(score)
         if callable(target):
             self.chosen = torch.full((len(self.inputs),), -1)
             self.original = self.of(zip(range(len(self.inputs)), self.inputs, strict=True))
             return
         with torch.no_grad():
-            logits = torch.cat([logits_of(model(chunk), len(chunk)) for chunk in self.inputs.split(self.rows)])
+            logits = torch.cat([logits_of(self._run(chunk), len(chunk)) for chunk in self.inputs.split(self.rows)])
         check_score(score, logits.shape[1])
         given = check_target(target, len(self.inputs), logits.shape[1])
         chosen = logits.argmax(1) if given is None else given.to(logits.device)
         self.chosen = chosen.cpu()
         self.original = _finite(evaluate(logits, target, chosen, score))
+
+    def _run(self, rows: Tensor) -> Any:
+        return self._layout.run(self._model, rows)
 
     @torch.no_grad()
     def of(self, altered: Iterable[tuple[int, Tensor]]) -> Tensor:
@@ -54,7 +60,7 @@ class ClassScores:
         def forward() -> None:
             batch = torch.stack(images).to(self.inputs)
             chosen = self.chosen[numbers].to(batch.device)
-            found.append(_finite(evaluate(self._model(batch), self._target, chosen, self._score)))
+            found.append(_finite(evaluate(self._run(batch), self._target, chosen, self._score)))
             numbers.clear()
             images.clear()
 

@@ -1,13 +1,19 @@
-"""Pixels made up from their neighbours, so that a removed pixel leaves no shape of its own behind."""
+"""Pixels made up from their neighbours, so that a removed pixel leaves no shape of its own behind.
+
+Scipy's sparse matrices take long to import and only ROAD needs them, so they are imported where they are used.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.sparse.linalg import splu
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 # (rows down, columns right, weight); the other four neighbours are these seen from the other side
 _NEIGHBOURS = ((0, 1, 1 / 6), (1, 0, 1 / 6), (1, 1, 1 / 12), (1, -1, 1 / 12))
@@ -15,6 +21,8 @@ _NEIGHBOURS = ((0, 1, 1 / 6), (1, 0, 1 / 6), (1, 1, 1 / 12), (1, -1, 1 / 12))
 
 def neighbour_weights(height: int, width: int) -> sparse.csr_matrix:
     """The symmetric matrix (HW, HW) of weights between pixels: 1/6 to direct, 1/12 to diagonal neighbours."""
+    from scipy import sparse
+
     pixels = np.arange(height * width).reshape(height, width)
     pairs = []
     for down, right, weight in _NEIGHBOURS:
@@ -42,6 +50,9 @@ def impute(image: Tensor, missing: Tensor, weights: sparse.csr_matrix) -> Tensor
     Returns:
         (C, H, W), on the image's device and in its precision.
     """
+    from scipy import sparse
+    from scipy.sparse.linalg import splu
+
     gone = missing.flatten().cpu().numpy()
     if not gone.any():
         return image.clone()

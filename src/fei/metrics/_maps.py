@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from fei.errors import InputError
@@ -38,4 +37,6 @@ def check_map_pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 def mean_ranks(maps: Tensor) -> Tensor:
     """Ranks 1 … HW of each map's pixels (N, H, W); equal values share the mean of their ranks."""
+    from scipy.stats import rankdata  # slower to import than torch
+
     return torch.from_numpy(rankdata(maps.flatten(1).numpy(), axis=1)).view_as(maps)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fei._layout import Layout
 from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
 from fei.core.dataflow import trace
 from fei.core.pathway import Visitor, visit_sites
@@ -196,7 +197,7 @@ class _Run:
         self.names, self.sites = self._layers(layers)
         seed = 0 if generator is None else generator.initial_seed()
         self.perturbed = Perturbations(self.protocol, model, self.x, flat, reference, seed, curves)
-        self.forwards = 0
+        self.forwards, self._layout = 0, Layout()
         self.chosen = torch.full((len(self.x),), -1, device=self.x.device)
         shapes = {curve: (len(self.x), len(counts)) for curve, counts in self.perturbed.counts.items()}
         self._scores = {curve: torch.zeros(shape) for curve, shape in shapes.items()}
@@ -233,7 +234,7 @@ class _Run:
 
     def _forward(self, batch: Tensor, visit: Visitor) -> Any:
         self.forwards += len(batch)
-        return visit_sites(self.model, self.sites, batch, visit)
+        return self._layout.run(lambda rows: visit_sites(self.model, self.sites, rows, visit), batch)
 
     def _read_originals(self, images: range) -> list[Tensor]:
         """The activations of the originals; their output gives the top class and every point that replaces nothing."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fei.core.checks import layout_of
+
 
 @dataclass(frozen=True)
 class Similarity:
@@ -29,6 +31,8 @@ def similarity(original: Tensor, perturbed: Tensor) -> Similarity:
     Memory is passed over as few times as possible, since shallow layers are large: products by matrix-vector
     multiplication, everything else from sums.
     """
+    if perturbed.ndim == 4 and layout_of(perturbed) is torch.channels_last:  # in the order of memory: nothing is copied
+        original, perturbed = original.permute(1, 2, 0), perturbed.permute(0, 2, 3, 1)
     dtype = torch.promote_types(original.dtype, torch.float32)
     a, b = original.reshape(-1).to(dtype), perturbed.reshape(len(perturbed), -1).to(dtype)
     count = a.numel()
