@@ -45,11 +45,11 @@ class Block:
 
     Attributes:
         guard: What the gradient is held against, from the margin, which may be overwritten.
-        clip: The clipped gradient from the gradient and the guard, neither of them changed.
+        clip: The clipped gradient from the gradient and the guard, in the given memory or in new one.
     """
 
     guard: Callable[[Tensor], Tensor]
-    clip: Callable[[Tensor, Tensor], Tensor]
+    clip: Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 def _excess(reference: Tensor, activation: Tensor, memory: Tensor | None) -> Tensor:
@@ -75,15 +75,23 @@ def _infinite(margin: Tensor) -> Tensor:
     return torch.copysign(margin.new_tensor(torch.inf), margin, out=margin)
 
 
-def _agreeing(grad: Tensor, margin: Tensor) -> Tensor:
+def _agreeing(grad: Tensor, margin: Tensor, memory: Tensor | None) -> Tensor:
     """γ where it has the sign of the margin, else 0: halfway between γ and ±|γ|, which is exact."""
-    return torch.copysign(grad, margin).lerp_(grad, 0.5)
+    return torch.copysign(grad, margin, out=memory).lerp_(grad, 0.5)
+
+
+def _at_least(grad: Tensor, lowest: Tensor, memory: Tensor | None) -> Tensor:
+    return torch.maximum(grad, lowest, out=memory)
+
+
+def _at_most(grad: Tensor, highest: Tensor, memory: Tensor | None) -> Tensor:
+    return torch.minimum(grad, highest, out=memory)
 
 
 VALUE = Matching(torch.clone, _excess)
 BINARY = Matching(_was_inactive)
-RISE = Block(_lowest, torch.maximum)
-FALL = Block(_highest, torch.minimum)
+RISE = Block(_lowest, _at_least)
+FALL = Block(_highest, _at_most)
 BOTH = Block(lambda margin: margin, _agreeing)
 
 
@@ -104,6 +112,11 @@ class Rule:
         """Whether the rule looks at h alone, as active or inactive."""
         return self.matching is BINARY
 
+    @property
+    def follows(self) -> bool:
+        """Whether guards are made anew in each pass."""
+        return self.matching is not None and self.matching.margin is not None
+
     def keep(self, reference: Tensor) -> Tensor:
         """What is kept of h, in memory of its own, for all the passes to come."""
         assert self.matching is not None  # noqa: S101  # asked of rules that constrain only
@@ -116,9 +129,10 @@ class Rule:
             return kept
         return self.block.guard(self.matching.margin(kept, activation, memory))
 
-    def clip(self, grad: Tensor, guard: Tensor) -> Tensor:
-        """The gradient without what this rule forbids; a new tensor."""
-        return self.block.clip(grad, guard.to(grad.dtype))
+    def clip(self, grad: Tensor, guard: Tensor, *, spend: bool = False) -> Tensor:
+        """The gradient without what this rule forbids; a new tensor, or with `spend` the guard's memory."""
+        guard = guard.to(grad.dtype)
+        return self.block.clip(grad, guard, guard if spend else None)
 
 
 RULES: dict[str, Rule] = {

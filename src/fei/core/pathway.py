@@ -167,6 +167,8 @@ class Pathway:
                 gradient that lost it.
         """
         rule, rows = self.rule, len(inputs)
+        # fresh memory costs time, so gradients go into that of the guards, unless somebody may keep them
+        spend = rule.follows and shares is None and not _has_backward_hooks(self.model)
 
         def hold(site: int, value: Tensor) -> None:
             kept = self._kept[site]
@@ -177,13 +179,12 @@ class Pathway:
                 )
             if not value.requires_grad:
                 return
-            # in memory that all steps share: fresh memory costs time
             guard = self._guards[site] = rule.guard(kept, value.detach(), self._guards.get(site))
 
             def clip(grad: Tensor | None) -> Tensor | None:
                 if grad is None:  # what uses the value passes no gradient on
                     return None
-                clipped = rule.clip(grad, guard)
+                clipped = rule.clip(grad, guard, spend=spend)
                 if shares is not None:
                     shares[site] = _lost_share(grad, clipped, rows)
                 return clipped
@@ -195,6 +196,10 @@ class Pathway:
     def score(self, inputs: Tensor) -> Any:
         """The network's output on `inputs`, to look at: nothing is clipped."""
         return visit_sites(self.model, [], inputs, lambda _, __: None, self._folding)
+
+
+def _has_backward_hooks(model: nn.Module) -> bool:
+    return any(module._backward_hooks or module._backward_pre_hooks for module in model.modules())
 
 
 def _lost_share(before: Tensor, after: Tensor, rows: int) -> Tensor:

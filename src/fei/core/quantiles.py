@@ -15,6 +15,7 @@ from torch import Tensor
 
 _ROUNDS = 100
 _SETTLED = 1e-6
+_MANY, _STRIDE, _FEW_ROUNDS = 4096, 13, 12
 _MOMENTUM = 0.9
 
 
@@ -30,28 +31,39 @@ def project(values: Tensor, area: Tensor, lower: Tensor | None = None) -> Tensor
         area: Mean of each projected point, shape (...), between the mean of `lower` and 1.
         lower: Lower bounds, shape (..., P); zero if not given.
     """
-    floor = torch.zeros_like(values) if lower is None else lower
     area = area.to(values)[..., None]
-    low = (values - 1).amin(-1, keepdim=True)
-    high = (values - floor).amax(-1, keepdim=True)
-    tau = (values.mean(-1, keepdim=True) - area).clamp(low, high)  # right if no bound is met
-    for number in range(_ROUNDS):
-        alpha = _bounded(values - tau, floor)
+    tau = _shift(values, area, lower)
+    alpha = _bounded(values - tau, lower)
+    for _ in range(2):  # the second round takes up what rounding left, or pushed over a bound, in the first
+        free = _free(alpha, lower)
+        missing = (area - _mean(alpha)) * alpha.shape[-1] / free.sum(-1, keepdim=True).clamp(min=1)
+        alpha = _bounded(alpha.addcmul_(free, missing.to(alpha)), lower)
+    return alpha
+
+
+def _shift(values: Tensor, area: Tensor, lower: Tensor | None, rounds: int = _ROUNDS) -> Tensor:
+    """The τ for which the mean of ``clamp(values − τ, lower, 1)`` is `area`, or near it if `rounds` are too few."""
+    low = values.amin(-1, keepdim=True) - 1
+    high = (values if lower is None else values - lower).amax(-1, keepdim=True)
+    if values.shape[-1] > _MANY:  # a part of the elements knows about where to start
+        few = slice(None, None, _STRIDE)
+        start = _shift(values[..., few], area, None if lower is None else lower[..., few], _FEW_ROUNDS)
+    else:
+        start = values.mean(-1, keepdim=True) - area  # right if no bound is met
+    tau = start.clamp(low, high)
+    for number in range(rounds):
+        alpha = _bounded(values - tau, lower)
         excess = alpha.mean(-1, keepdim=True) - area
         settled = excess.abs() <= _SETTLED  # each row for itself: others must not change its bits
         if bool(settled.all()):
             break
         low, high = torch.where(excess > 0, tau, low), torch.where(excess > 0, high, tau)
-        free = ((alpha > floor) & (alpha < 1)).sum(-1, keepdim=True)
+        free = _free(alpha, lower).sum(-1, keepdim=True)
         newton = tau + excess * values.shape[-1] / free.clamp(min=1)
         # on flat ground, and now and then, the bracket is halved: a step between kinks may not get far
         inside = (free > 0) & (newton > low) & (newton < high) & (number % 4 != 3)
         tau = torch.where(settled, tau, torch.where(inside, newton, (low + high) / 2))
-    for _ in range(2):  # the second round takes up what rounding left, or pushed over a bound, in the first
-        free = (alpha > floor) & (alpha < 1)
-        missing = (area - _mean(alpha)) * alpha.shape[-1] / free.sum(-1, keepdim=True).clamp(min=1)
-        alpha = _bounded(torch.where(free, alpha + missing.to(alpha), alpha), floor)
-    return alpha
+    return tau
 
 
 def project_nested(values: Tensor, areas: Tensor) -> Tensor:
@@ -70,8 +82,16 @@ def project_nested(values: Tensor, areas: Tensor) -> Tensor:
     return result
 
 
-def _bounded(values: Tensor, floor: Tensor) -> Tensor:
-    return torch.maximum(values, floor).clamp(max=1)
+def _bounded(values: Tensor, lower: Tensor | None) -> Tensor:
+    """`values`, which may be overwritten, between their bounds."""
+    return values.clamp_(0, 1) if lower is None else torch.maximum(values, lower, out=values).clamp_(max=1)
+
+
+def _free(alpha: Tensor, lower: Tensor | None) -> Tensor:
+    """1 where a mask lies strictly between its bounds, else 0; in floating point, which is quicker than booleans."""
+    if lower is None:
+        return alpha.sign().sub_(alpha.floor())
+    return (alpha - lower).sign_().sub_(alpha.floor()).clamp_(min=0)  # bounds may meet
 
 
 def _mean(alpha: Tensor) -> Tensor:

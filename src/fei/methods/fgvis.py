@@ -22,6 +22,10 @@ def _gate(reference: Tensor, activation: Tensor, memory: Tensor | None) -> Tenso
     return stays_in_original_range(reference, activation).to(activation.dtype)
 
 
+def _passed(grad: Tensor, gate: Tensor, memory: Tensor | None) -> Tensor:
+    return torch.mul(grad, gate, out=memory)
+
+
 class FGVis(FEI):
     """Fine-grained visual explanations: a gradient passes a nonlinearity only where min(0, h) ≤ h̃ ≤ max(0, h).
 
@@ -44,7 +48,7 @@ class FGVis(FEI):
     @property
     def rule(self) -> Rule:
         """The gate of FGVis; it looks at neither sign nor size of the gradient."""
-        return Rule(Matching(torch.clone, _gate), Block(lambda gate: gate, torch.mul))
+        return Rule(Matching(torch.clone, _gate), Block(lambda gate: gate, _passed))
 
 
 class FGVisMethod(FEIMethod):
