@@ -196,6 +196,40 @@ def test_early_stop_of_some_masks_leaves_the_others_alone():
     assert torch.equal(stopped.alphas[stopped.trace.stopped != 10], full.alphas[stopped.trace.stopped != 10])
 
 
+def test_stopped_masks_take_no_more_passes():
+    model, x = small_cnn(), pictures()[:1]
+    rows = []
+    model.register_forward_pre_hook(lambda _, args: rows.append(len(args[0])))
+
+    def passes(**options):
+        rows.clear()
+        result = fei.FEI(model, preset="paper", steps=20, lr=0.05, **options).explain(x, internal_batch_size=1)
+        assert set(rows) == {1}  # the shape of a pass stays, so that the bits do
+        return len(rows), result
+
+    all_passes, full = passes()
+    first = fei.FEI(model, preset="paper", steps=10, lr=0.05).explain(x, internal_batch_size=1)
+    moved = first.alphas.abs().mean((2, 3, 4))[0]
+    fewer, stopped = passes(early_stop=moved.sort().values[1:3].mean().item())  # two of five stop at step 10
+    froze = stopped.trace.stopped[0] == 10
+    assert froze.sum() == 2
+    assert fewer == all_passes - 2 * 9  # all but the last step, which measures the clipped shares of every mask
+    assert torch.equal(stopped.alphas[0, ~froze], full.alphas[0, ~froze])
+    assert torch.equal(stopped.alphas[0, froze], first.alphas[0, froze])
+    assert torch.equal(stopped.trace.phi[0, froze, 11:], stopped.trace.phi[0, froze, -1:].expand(-1, 10))
+
+
+def test_masks_can_be_watched_as_they_form():
+    seen = []
+    result = fei.FEI(small_cnn(), steps=3).explain(
+        pictures(), internal_batch_size=5, on_step=lambda step, alphas: seen.append((step, alphas.clone()))
+    )
+    assert [step for step, _ in seen] == [1, 2, 3, 1, 2, 3]  # one image after the other
+    assert torch.equal(seen[2][1], result.alphas[:1])
+    assert torch.equal(seen[5][1], result.alphas[1:])
+    assert not torch.equal(seen[0][1], seen[1][1])
+
+
 # Repeatability, definitions D10 and D11
 
 

@@ -15,7 +15,7 @@ from fei.core.checks import check_batch_size, check_inputs, check_mode, explaine
 from fei.core.clipgrad import Rule, get_rule
 from fei.core.dataflow import ACTIVATIONS, Flow, trace
 from fei.core.explanation import Explanation, Trace
-from fei.core.optimization import Group, Optimization, Result
+from fei.core.optimization import Group, Optimization, Result, Watcher
 from fei.core.pathway import Pathway, folding_that_holds
 from fei.core.randomness import image_digest
 from fei.core.scoring import Score, Target, check_score, check_target, logits_of
@@ -70,7 +70,9 @@ class FEI:
         objective: "insertion" keeps φ with the α-pixels present; "deletion" lowers φ with the α-pixels (area q)
             replaced by R; "both" is −φ of the one plus φ of the other.
         score: φ: "softmax", "sigmoid", "logit", or a callable on (logits, class indices).
-        early_stop: Freeze a mask once it moves less than this, on average over its pixels, in ten steps.
+        early_stop: Freeze a mask once it moves less than this, on average over its pixels, in ten steps. Where one
+            image takes several passes a step (`internal_batch_size` below the number of quantiles) frozen masks take
+            none.
         seed: Seeds whatever is random (the reference), per image.
     """
 
@@ -174,6 +176,7 @@ class FEI:
         internal_batch_size: int | None = None,
         generator: torch.Generator | None = None,
         progress: bool | Progress = False,
+        on_step: Watcher | None = None,
     ) -> Explanation:
         """Masks, maps and how they came about.
 
@@ -187,6 +190,8 @@ class FEI:
                 a result does not depend on what else is in the batch. ``None``: one image with all its quantiles.
             generator: Supplies the seed (its initial seed) in place of the constructor's.
             progress: ``True`` for a progress bar, or a callable on (steps done, steps in all).
+            on_step: Called after each step with its number, from 1, and the masks (n, k, 1, H, W) of the images that
+                are worked on; to be looked at, not changed.
         """
         x = check_inputs(inputs)
         check_mode(self.model)
@@ -208,7 +213,7 @@ class FEI:
         groups = list(_groups(x, references, target, chosen, rows, max(1, rows // masks), channels))
         with reporter(progress, len(groups) * settings.steps) as tick:
             for group, real in groups:
-                results.append(_trim(Optimization(pathway, group, settings).run(tick), real))
+                results.append(_trim(Optimization(pathway, group, settings).run(tick, on_step), real))
         config = {
             "settings": self.config | {"seed": seed},
             "reference": {"kind": references.name, "resample": references.resample},

@@ -14,6 +14,8 @@ from fei.core.quantiles import AdamUpdate, ProjectedUpdate, Update
 from fei.core.scoring import Target, evaluate, logits_of
 from fei.core.settings import Settings
 
+Watcher = Callable[[int, Tensor], None]
+
 _SETTLE = 10  # early stopping compares masks this many steps apart
 
 
@@ -67,25 +69,30 @@ class Optimization:
         self._masks = 1 if settings.one_mask else len(settings.quantiles)
         self._x = x.repeat_interleave(self._masks, 0)
         self._x = self._x.contiguous(memory_format=layout_of(x))
-        self._chunks = self._cut()
+        self._chunks = self._cut(torch.arange(len(self._x), device=x.device))
+        self._last_phi = torch.zeros(len(self._x), dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
         # every chunk of a group repeats the same images in the same rows, so one recording serves them all
         output = pathway.record(self._x[self._chunks[0].rows])
         self._chosen = group.chosen if group.chosen is not None else self._top_class(output)
         self._update = self._start()
 
-    def run(self, tick: Callable[[], None]) -> Result:
-        """All steps, calling `tick` after each."""
+    def run(self, tick: Callable[[], None], on_step: Watcher | None = None) -> Result:
+        """All steps, calling `tick` and `on_step` after each."""
         s, n = self._settings, len(self._group.images)
         phi, area = [], []
         stopped = torch.full((n, self._masks), -1, device=self._group.images.device)
+        moving = self._chunks
         shares: dict[int, Tensor] = {}
         settled = self._update.alpha
         for step in range(s.steps):
-            score, grad = self._gradient(step, shares if step == s.steps - 1 else None)
+            last = step == s.steps - 1
+            score, grad = self._gradient(step, self._chunks if last else moving, shares if last else None)
             phi.append(score)
             area.append(self._area())
             self._update.step(grad, stopped >= 0 if s.early_stop is not None else None)
             tick()
+            if on_step is not None:
+                on_step(step + 1, self._update.alpha)
             if s.early_stop is not None and (step + 1) % _SETTLE == 0:
                 moved = (self._update.alpha - settled).abs().flatten(2).mean(-1)
                 settled = self._update.alpha
@@ -94,8 +101,10 @@ class Optimization:
                     still = still.all(1, keepdim=True).expand_as(still)
                 stopped = torch.where((stopped < 0) & still, step + 1, stopped)
                 if step + 1 < s.steps and bool((stopped >= 0).all()):
-                    self._gradient(step + 1, shares)
+                    self._gradient(step + 1, self._chunks, shares)
                     break
+                if n == 1:  # its rows are all the same image, so any of them can go through the network together
+                    moving = self._cut((stopped[0] < 0).nonzero()[:, 0])
         phi.append(self._scores(s.steps))
         area.append(self._area())
         missing = s.steps + 1 - len(phi)
@@ -118,10 +127,11 @@ class Optimization:
         beta = 0.0 if s.constraint == "none" else s.beta
         return AdamUpdate(alpha, areas, lr=s.lr, beta=beta, reduction=s.reduction, nested=nested)
 
-    def _cut(self) -> list[_Chunk]:
-        total, size = len(self._x), self._group.rows
-        index = torch.arange(-(-total // size) * size, device=self._x.device).clamp(max=total - 1)
-        return [_Chunk(rows, min(size, total - i * size)) for i, rows in enumerate(index.split(size))]
+    def _cut(self, rows: Tensor) -> list[_Chunk]:
+        """Chunks of one shape that hold these rows."""
+        total, size = len(rows), self._group.rows
+        filled = rows[torch.arange(-(-total // size) * size, device=rows.device).clamp(max=total - 1)]
+        return [_Chunk(part, min(size, total - i * size)) for i, part in enumerate(filled.split(size))]
 
     def _top_class(self, output: object) -> Tensor:
         if callable(self._group.target):
@@ -144,13 +154,13 @@ class Optimization:
         # lerp is exact at both ends: with α = 1, x̃ is x to the bit
         return start, end, torch.lerp(start.to(alpha), end.to(alpha), alpha).to(x.dtype)
 
-    def _gradient(self, step: int, shares: dict[int, Tensor] | None) -> tuple[Tensor, Tensor]:
-        """φ of each mask, and the clipped gradient of the loss with respect to it."""
+    def _gradient(self, step: int, chunks: list[_Chunk], shares: dict[int, Tensor] | None) -> tuple[Tensor, Tensor]:
+        """φ of each mask, and the clipped gradient of the loss with respect to those in `chunks`."""
         alpha = self._update.alpha.flatten(0, 1)
-        grad, phi = torch.zeros_like(alpha), alpha.new_zeros(len(alpha))
+        grad, phi = torch.zeros_like(alpha), self._last_phi.clone()
         lost: dict[int, list[Tensor]] = {}
         for first, (deletes, sign) in zip((True, False), self._terms(), strict=False):
-            for chunk in self._chunks:
+            for chunk in chunks:
                 start, end, image = self._blend(chunk.rows, step, deletes)
                 chunk_shares: dict[int, Tensor] | None = {} if first and shares is not None else None
                 score = self._phi(self._pathway.run(image.requires_grad_(), chunk_shares), chunk.rows)
@@ -166,6 +176,7 @@ class Optimization:
                     lost.setdefault(site, []).append(share[: chunk.real])
         if shares is not None:
             shares.update({site: torch.cat(parts).view(-1, self._masks) for site, parts in lost.items()})
+        self._last_phi = phi
         return phi.view(-1, self._masks), grad.view_as(self._update.alpha)
 
     @torch.no_grad()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fei.core.attribution import FEI
 from fei.core.explanation import Explanation
+from fei.core.optimization import Watcher
 from fei.core.scoring import Target
 from fei.progress import Progress
 from fei.references import ReferenceSpec
@@ -66,6 +67,7 @@ class FEIMethod:
         generator: torch.Generator | None = None,
         batch_size: int | None = None,
         progress: bool | Progress = False,
+        on_step: Watcher | None = None,
     ) -> Explanation:
         """Masks, maps and traces; see `fei.FEI.explain`."""
         return self._explainer(model).explain(
@@ -75,4 +77,5 @@ class FEIMethod:
             internal_batch_size=batch_size,
             generator=generator,
             progress=progress,
+            on_step=on_step,
         )
