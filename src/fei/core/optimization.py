@@ -103,8 +103,10 @@ class Optimization:
                 if step + 1 < s.steps and bool((stopped >= 0).all()):
                     self._gradient(step + 1, self._chunks, shares)
                     break
-                if n == 1:  # its rows are all the same image, so any of them can go through the network together
+                if n == 1 and bool((stopped == step + 1).any()):
+                    # its rows are all the same image, so any of them can go through the network together
                     moving = self._cut((stopped[0] < 0).nonzero()[:, 0])
+                    self._last_phi = self._scores(step + 1).flatten()
         phi.append(self._scores(s.steps))
         area.append(self._area())
         missing = s.steps + 1 - len(phi)
