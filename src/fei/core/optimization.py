@@ -100,7 +100,9 @@ class Optimization:
                 if s.nesting == "cumulative":
                     still = still.all(1, keepdim=True).expand_as(still)
                 stopped = torch.where((stopped < 0) & still, step + 1, stopped)
-                if step + 1 < s.steps and bool((stopped >= 0).all()):
+                if last:
+                    break
+                if bool((stopped >= 0).all()):
                     self._gradient(step + 1, self._chunks, shares)
                     break
                 if n == 1 and bool((stopped == step + 1).any()):
