@@ -95,14 +95,14 @@ def half(**options):
 def test_projected_steps_by_hand():
     """Gradient (2, 0, −4, 2), mean magnitude 2, so direction (1, 0, −2, 1), whose mean is already zero.
 
-    First step at the full rate .1. The second of two runs at half of it; with momentum .9 the average of the direction
-    and its opposite, .9·.1·d − .1·d, is −.01·d, over 1 − .9² = .19.
+    First step at the full rate .1. The second of two runs at half of it; with momentum .8 the average of the direction
+    and its opposite, .8·.2·d − .2·d, is −.04·d, over 1 − .8² = .36.
     """
     update = half(lr=0.1, steps=2)
     update.step(masks([2.0, 0.0, -4.0, 2.0]), None)
     torch.testing.assert_close(update.alpha, masks([0.4, 0.5, 0.7, 0.4]))
     update.step(masks([-20.0, 0.0, 40.0, -20.0]), None)
-    back = 0.05 * 0.01 / 0.19
+    back = 0.05 * 0.04 / 0.36
     torch.testing.assert_close(update.alpha, masks([0.4 + back, 0.5, 0.7 - 2 * back, 0.4 + back]))
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from fei.errors import FEIError
 from fei.models import Classifier
 
-SCHEMA = 1
+SCHEMA = 2
 """Raised when the same key would no longer mean the same numbers."""
 
 _LENGTH = 32  # hexadecimal digits of a key: 128 bits

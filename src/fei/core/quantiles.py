@@ -16,7 +16,7 @@ from torch import Tensor
 _ROUNDS = 100
 _SETTLED = 1e-6
 _MANY, _STRIDE, _FEW_ROUNDS = 4096, 13, 12
-_MOMENTUM = 0.9
+_MOMENTUM = 0.8
 
 
 def project(values: Tensor, area: Tensor, lower: Tensor | None = None) -> Tensor:

@@ -18,7 +18,7 @@ PAPER_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"constraint": "penalty", "steps": 100},
-    "fast": {"constraint": "projection", "steps": 30},
+    "fast": {"constraint": "projection", "steps": 20},
 }
 # What suits the constraint where neither the caller nor the preset says otherwise.
 _LEARNING_RATE = {"penalty": 1.0, "l1": 1.0, "none": 1.0, "projection": 0.3}

@@ -1,0 +1,112 @@
+"""What the plans take: passes through the networks, and an estimate of the seconds on one core."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from studies._plans import plan_of
+
+from fei.bench.keys import canonical
+from fei.bench.plan import Plan, Row
+from fei.methods import create, describe
+from fei.protocols import get
+
+# Seconds of one image on one core of an ordinary machine: forward and backward as FEI does it, and forward alone.
+_SECONDS = {
+    "squeezenet": (0.038, 0.018),
+    "mobilenet_v1": (0.058, 0.020),
+    "efficientnet_lite0": (0.072, 0.030),
+    "googlenet": (0.125, 0.060),
+    "resnet50": (0.190, 0.085),
+    "resnet50_cub": (0.190, 0.085),
+}
+_PIXELS, _WIDTH = 224 * 224, 224
+
+
+class Cost(NamedTuple):
+    """Rows through a network, forwards and backwards."""
+
+    forwards: int
+    backwards: int
+
+    def times(self, count: int) -> Cost:
+        """So many of it."""
+        return Cost(self.forwards * count, self.backwards * count)
+
+
+def map_cost(row: Row) -> Cost:
+    """What a map of a method takes, by its settings; passes through the last layers alone count as none."""
+    settings: dict[str, Any] = getattr(create(row.name, **row.options), "config", {})
+    settings = settings.get("fei", settings)
+    if "quantiles" in settings:
+        masks = 1 if settings["constraint"] in ("l1", "none") else len(settings["quantiles"])
+        return Cost(settings["steps"] * masks, settings["steps"] * masks)
+    if "areas" in settings:
+        return Cost(settings["steps"] * len(settings["areas"]), settings["steps"] * len(settings["areas"]))
+    if "channels" in settings:
+        return Cost(settings["channels"], 0)
+    forwards, backwards = (_number(part) for part in describe(row.name).cost.split("+"))
+    count = settings.get("samples", settings.get("steps", 0))
+    return Cost(count or forwards, (count or backwards) if backwards else 0)
+
+
+def plan_costs(names: Sequence[str]) -> dict[str, dict[str, Cost]]:
+    """For each plan and network what is to be computed, without what an earlier plan has computed already."""
+    seen: set[str] = set()
+    costs: dict[str, dict[str, Cost]] = {}
+    for name in names:
+        found: dict[str, Cost] = defaultdict(lambda: Cost(0, 0))
+        for key, network, cost in _units(plan_of(name)):
+            if key not in seen:
+                seen.add(key)
+                found[network] = Cost(*(a + b for a, b in zip(found[network], cost, strict=True)))
+        costs[name] = dict(found)
+    return costs
+
+
+def cost_table(names: Sequence[str]) -> str:
+    """A table of passes and seconds by plan, and their sum."""
+    lines = [f"{'plan':<14}{'forwards':>10}{'backwards':>11}{'core seconds':>14}"]
+    total = [0, 0, 0.0]
+    for name, networks in plan_costs(names).items():
+        forwards, backwards = (sum(cost[i] for cost in networks.values()) for i in (0, 1))
+        seconds = sum(_seconds(network, cost) for network, cost in networks.items())
+        total = [total[0] + forwards, total[1] + backwards, total[2] + seconds]
+        lines.append(f"{name:<14}{forwards:>10}{backwards:>11}{seconds:>14.0f}")
+    lines.append(f"{'all':<14}{total[0]:>10}{total[1]:>11}{total[2]:>14.0f}")
+    return "\n".join(lines)
+
+
+def _units(plan: Plan) -> list[tuple[str, str, Cost]]:
+    """Each map, its scores under a protocol, and each trial: what makes it another plan's too, and its cost."""
+    units = []
+    scores = {protocol: 2 * len(get(protocol).levels(_PIXELS, _WIDTH)[0]) for protocol in plan.metrics.protocols}
+    for pair in plan.pairs:
+        network = re.split(r"[:/]", pair.model)[-1]
+        for place, row in enumerate(plan.methods):
+            cost = map_cost(row)
+            config = getattr(create(row.name, **row.options), "config", row.options)
+            images = range(pair.sample or 0) if pair.data else ()
+            kinds = [("map", image, cost) for image in images]
+            kinds += [(protocol, image, Cost(rows, 0)) for protocol, rows in scores.items() for image in images]
+            if place in plan.black_image_methods() and plan.black_image:
+                kinds += [("black", trial, cost) for trial in range(plan.black_image.trials)]
+            if place in plan.sanity_methods() and plan.sanity:
+                kinds += [("sanity", image, cost.times(plan.sanity.layers + 1)) for image in range(plan.sanity.images)]
+            for (kind, item, work), seed in itertools.product(kinds, plan.seeds):
+                units.append((canonical([kind, pair.model, row.name, config, item, seed]), network, work))
+    return units
+
+
+def _seconds(network: str, cost: Cost) -> float:
+    both, forward = _SECONDS[network]
+    return cost.backwards * both + (cost.forwards - cost.backwards) * forward
+
+
+def _number(text: str) -> int:
+    found = re.match(r"\d+", text.strip())
+    return int(found[0]) if found else 0
