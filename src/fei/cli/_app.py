@@ -21,6 +21,7 @@ from fei.cli.finetune import finetune
 from fei.cli.listing import methods, models
 from fei.cli.reproduce import reproduce
 from fei.cli.sanity import sanity
+from fei.cli.serve import serve
 
 app = typer.Typer(
     name="fei",
@@ -30,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _command in (demo, explain, compare, black_image, sanity, finetune, reproduce, models, methods):
+for _command in (demo, explain, compare, black_image, sanity, finetune, reproduce, serve, models, methods):
     app.command()(_command)
 app.add_typer(bench.app)
 

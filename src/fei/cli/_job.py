@@ -6,22 +6,26 @@ import contextlib
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from fei import methods, models
+from fei import methods, models, protocols
 from fei.cli import _outputs
 from fei.cli._method_options import read_options
 from fei.cli._record import Finding, Prediction, make_record, write_record
 from fei.cli._request import Request
+from fei.core.explanation import Explanation
 from fei.data import read_image
 from fei.errors import InputError, ModelError
 from fei.models._wording import in_brief
 from fei.references import Reference
 from fei.report import panel, photo
+from fei.report._explorer_provenance import Making, code
+from fei.report.explorer import Shown, collect
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,6 +94,36 @@ class Job:
                 self._picture(inputs, finding, record).savefig(base + _outputs.PICTURE)
             write_record(Path(base + _outputs.RECORD), record)
         return record | {"files": _outputs.result_files(folder, name)}
+
+    def shown(self, record: dict[str, Any]) -> Shown:
+        """What an explorer shows of an image that was explained; the results are read and measured, not made again."""
+        files, target = record["files"], record["target"]["index"]
+        found = (
+            Explanation.load(files["explanation"])
+            if "explanation" in files
+            else torch.from_numpy(np.load(files["map"]))[None, None]
+        )
+        request, image = self.request, record["image"]["path"]
+        (shown,) = collect(
+            self.classifier,
+            [image],
+            {self.method_name: found},
+            target=self.target,
+            seed=request.seed,
+            reference=request.reference,
+            batch_size=request.batch_size,
+        )
+        making = Making(
+            self.classifier,
+            [image],
+            {self.method_name: self.method},
+            self.target is not None,
+            request.seed,
+            protocols.get(shown.protocol),
+            request.reference,
+        )
+        panels = [replace(panel, config=getattr(self.method, "config", {})) for panel in shown.panels]
+        return replace(shown, panels=panels, code=code(making, 0, target), command=f"{record['command']} --html")
 
     def _try_out(self) -> int:
         """Run the network once on grey, and count its classes: a network that fails should fail before the work."""

@@ -15,6 +15,7 @@ from fei.cli._common import (
     FAILURE,
     USAGE,
     DebugOption,
+    HtmlOption,
     JsonOption,
     MethodOption,
     OutOption,
@@ -81,6 +82,7 @@ def explain(
     ] = None,
     option: MethodOption = None,
     sample: SampleOption = None,
+    html: HtmlOption = False,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     debug: DebugOption = False,
@@ -90,10 +92,13 @@ def explain(
     Each image gives a picture (.overlay.png), its map (.map.npy) and a record of how it was made (.json).
 
     An optimisation method also gives its masks and traces (.explanation.safetensors).
+
+    With --html its faithfulness is measured, and all images are in one page, explorer.html, that opens from disk.
     """
     name = _method_name(method, variant)
     request = Request(model, name, target, seed, steps, preset, device, reference, batch_size, tuple(option or ()))
-    outcome = _explain_all(request, find_images(images, sample, seed), Path(out), _Voice(as_json, quiet, debug))
+    voice = _Voice(as_json, quiet, debug)
+    outcome = _explain_all(request, find_images(images, sample, seed), Path(out), voice, html=html)
     if as_json:
         print_json(outcome.document())
     raise typer.Exit(outcome.exit_code())
@@ -143,16 +148,17 @@ class _Voice:
         return not (self.as_json or self.quiet)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Outcome:
     """What became of several images."""
 
     results: list[dict[str, Any]] = field(default_factory=list)
     failures: list[tuple[Path, Exception]] = field(default_factory=list)
+    page: str | None = None
 
     def document(self) -> dict[str, Any]:
         errors = [{"image": str(image), "error": sentence(error)} for image, error in self.failures]
-        document: dict[str, Any] = {"schema": 1, "results": self.results, "failures": errors}
+        document: dict[str, Any] = {"schema": 1, "results": self.results, "failures": errors, "page": self.page}
         return document | ({"error": " ".join(failure["error"] for failure in errors)} if errors else {})
 
     def exit_code(self) -> int:
@@ -162,7 +168,7 @@ class _Outcome:
         return FAILURE if self.results else min(USAGE, *(exit_code(error) for _, error in self.failures))
 
 
-def _explain_all(request: Request, images: list[Path], folder: Path, voice: _Voice) -> _Outcome:
+def _explain_all(request: Request, images: list[Path], folder: Path, voice: _Voice, *, html: bool = False) -> _Outcome:
     """Explain images one after the other; one that cannot be explained does not stop the others."""
     outcome = _Outcome()
 
@@ -176,11 +182,12 @@ def _explain_all(request: Request, images: list[Path], folder: Path, voice: _Voi
         return outcome
 
     from fei.cli._job import Job
-    from fei.cli._outputs import prepare_folder, result_names
+    from fei.cli._outputs import prepare_folder, result_names, write_page
 
     job = Job(request)
     prepare_folder(folder)
     progress = voice.talks and sys.stderr.isatty()
+    pages = []
     for number, (image, name) in enumerate(zip(images, result_names(images, folder), strict=True), 1):
         if image in missing:
             continue
@@ -188,12 +195,17 @@ def _explain_all(request: Request, images: list[Path], folder: Path, voice: _Voi
             note(f"{image} ({number} of {len(images)})")
         try:
             record = job.explain(image, folder, name, progress=progress)
+            pages += [job.shown(record)] if html else []
         except Exception as error:
             fail(image, error)
             continue
         outcome.results.append(record)
         if voice.talks:
             say(_summary(record))
+    if pages:
+        outcome.page = write_page(folder, pages)
+        if voice.talks:
+            say(f"Explore: {outcome.page}")
     if outcome.failures and len(images) > 1:
         note(f"{len(outcome.failures)} of {len(images)} images could not be explained.")
     return outcome

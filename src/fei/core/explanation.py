@@ -70,6 +70,11 @@ class Explanation:
 
         return figure(self)
 
+    def _repr_html_(self) -> str:
+        from fei.report._explorer_notebook import explanation_html
+
+        return explanation_html(self)
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write tensors and configuration to one safetensors file, whole or not at all."""
         from safetensors.torch import save

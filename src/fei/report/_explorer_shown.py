@@ -1,0 +1,124 @@
+"""What the explorer shows: images, and on each of them what the methods found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fei.core.explanation import Explanation, Trace
+from fei.errors import InputError
+from fei.protocols import Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fei.metrics import BlackImage, Cost, Evaluation
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A class and the probability that the network gives it."""
+
+    index: int
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What one method found on one image. What is left out is not shown.
+
+    Attributes:
+        method: Name of the method; no two panels of an image share one.
+        map: Its map (H, W).
+        evaluation: What `fei.metrics.evaluate` said of it, on this one image: curves and layers.
+        top: For "insertion" and "deletion", the best classes at each point of that curve.
+        explanation: Masks and traces, of this one image, from a method that has them.
+        black_image: What the black-image test said of the method.
+        cost: What the map cost.
+        config: The method's options as plain data.
+    """
+
+    method: str
+    map: Tensor
+    evaluation: Evaluation | None = None
+    top: Mapping[str, Sequence[Sequence[Guess]]] = field(default_factory=dict)
+    explanation: Explanation | None = None
+    black_image: BlackImage | None = None
+    cost: Cost | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One image and what methods found on it.
+
+    Attributes:
+        name: What the image is called.
+        image: The network's input (C, H, W): RGB in [0, 1] for a `fei.models.Classifier`.
+        target: The explained class, −1 where a callable scored the output.
+        label: Its name.
+        panels: One a method.
+        reference: R, broadcastable to the image; a pair for insertion and deletion where they are painted differently.
+        protocol: Whose insertion and deletion pictures are shown.
+        seed: Seed of R and of the order of equal map values.
+        prediction: The network's best classes on the image.
+        probability: The probability that it gives the explained class.
+        provenance: What else a reader should know, as words: shown in this order.
+        code: Python that makes this page again.
+        command: A command that makes this page again.
+    """
+
+    name: str
+    image: Tensor
+    target: int
+    label: str
+    panels: Sequence[Panel]
+    reference: Tensor | tuple[Tensor, Tensor]
+    protocol: str | Protocol = "fei-fine"
+    seed: int = 0
+    prediction: Sequence[Guess] = ()
+    probability: float | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    code: str | None = None
+    command: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what does not belong together."""
+        if self.image.ndim != 3:
+            raise InputError(f"The image '{self.name}' has the shape {tuple(self.image.shape)}; give (C, H, W).")
+        if not self.panels:
+            raise InputError(f"Nothing was found on the image '{self.name}'; give at least one panel.")
+        names = [panel.method for panel in self.panels]
+        if len(set(names)) < len(names):
+            raise InputError(f"Two panels of '{self.name}' have the same method name; call them differently.")
+        for panel in self.panels:
+            if panel.map.shape != self.image.shape[1:]:
+                raise InputError(
+                    f"The map of {panel.method} has the shape {tuple(panel.map.shape)} and its image "
+                    f"{tuple(self.image.shape)}; give a map (H, W) of the image's size."
+                )
+            if not panel.map.isfinite().all():
+                raise InputError(f"The map of {panel.method} holds NaN or infinite values; it must rank every pixel.")
+
+
+def single(explanation: Explanation, number: int) -> Explanation:
+    """The explanation of one image of several."""
+    if number >= len(explanation.maps):
+        raise InputError(
+            f"The explanation is of {len(explanation.maps)} image(s) and more are given; explain them too."
+        )
+    return some(explanation, slice(number, number + 1))
+
+
+def some(explanation: Explanation, which: slice) -> Explanation:
+    """The explanation of some of its images."""
+    trace = explanation.trace
+    clipped = {site: share[which] for site, share in trace.clipped.items()}
+    fields = {name: getattr(explanation, name)[which] for name in ("maps", "alphas", "target", "inputs", "reference")}
+    return Explanation(
+        **fields,
+        trace=Trace(trace.phi[which], trace.area[which], trace.stopped[which], clipped),
+        config=explanation.config,
+    )

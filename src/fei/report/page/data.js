@@ -1,0 +1,95 @@
+// The data of the page: numbers as they are, pixels inflated from base64.
+
+const SCHEMA = 1;
+
+/** Bytes of a base64 text. */
+function bytesOf(text) {
+  const letters = atob(text);
+  const bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
+  return bytes;
+}
+
+/** An array that Python packed: deflated, all first bytes before all second bytes. */
+async function unpack(text, Type) {
+  const stream = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const planes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const size = Type.BYTES_PER_ELEMENT;
+  if (size === 1) return planes;
+  const count = planes.length / size;
+  const bytes = new Uint8Array(planes.length);
+  for (let plane = 0; plane < size; plane++) {
+    for (let i = 0; i < count; i++) bytes[i * size + plane] = planes[plane * count + i];
+  }
+  return new Type(bytes.buffer);
+}
+
+async function readReference(reference, pixels) {
+  if (reference.pixels) return unpack(reference.pixels, Uint8Array);
+  const filled = new Uint8Array(pixels * 3);
+  for (let i = 0; i < filled.length; i++) filled[i] = reference.color[i % 3];
+  return filled;
+}
+
+async function readPanel(panel) {
+  panel.values = await unpack(panel.values, Float32Array);
+  panel.ranks = await unpack(panel.ranks, Uint32Array);
+  if (panel.masks) panel.masks.alphas = await unpack(panel.masks.alphas, Uint8Array);
+}
+
+/** Everything that Python wrote into the page. */
+async function readData() {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  if (data.schema !== SCHEMA) throw new Error(`The data has schema ${data.schema}; this page reads ${SCHEMA}.`);
+  if (typeof DecompressionStream === "undefined") {
+    throw new Error("This browser is too old to unpack the pictures; use one from 2023 or later.");
+  }
+  for (const name of Object.keys(data.colors)) data.colors[name] = bytesOf(data.colors[name]);
+  for (const image of data.images) {
+    image.pixels = image.width * image.height;
+    image.photo = await unpack(image.photo, Uint8Array);
+    image.reference.insertion = await readReference(image.reference.insertion, image.pixels);
+    image.reference.deletion = await readReference(image.reference.deletion, image.pixels);
+    for (const panel of image.panels) await readPanel(panel);
+    image.byName = new Map(image.panels.map((panel) => [panel.method, panel]));
+  }
+  return data;
+}
+
+/** Half to even, as Python rounds. */
+function roundHalfEven(value) {
+  const floor = Math.floor(value);
+  const rest = value - floor;
+  if (rest !== 0.5) return rest < 0.5 ? floor : floor + 1;
+  return floor % 2 === 0 ? floor : floor + 1;
+}
+
+/**
+ * A measured course at a fraction: { value, measured }, linear between two measured points, or null outside of them.
+ * A fraction counts as measured where it replaces as many pixels as a measured one.
+ */
+function valueAt(fractions, values, fraction, pixels) {
+  const count = roundHalfEven(fraction * pixels);
+  const order = fractions.length > 1 && fractions[0] > fractions[fractions.length - 1] ? -1 : 1;
+  for (let step = 0; step < fractions.length; step++) {
+    const i = order > 0 ? step : fractions.length - 1 - step;
+    const here = roundHalfEven(fractions[i] * pixels);
+    if (here === count) return { value: values[i], measured: true };
+    if (here > count) {
+      if (step === 0) return null;
+      const before = i - order;
+      const share = (fraction - fractions[before]) / (fractions[i] - fractions[before]);
+      return { value: values[before] + share * (values[i] - values[before]), measured: false };
+    }
+  }
+  return null;
+}
+
+/** The number of the measured point next to a fraction. */
+function nearest(fractions, fraction) {
+  let best = 0;
+  fractions.forEach((one, i) => {
+    if (Math.abs(one - fraction) < Math.abs(fractions[best] - fraction)) best = i;
+  });
+  return best;
+}

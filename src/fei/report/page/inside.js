@@ -1,0 +1,128 @@
+// What happens inside the network, and the masks of optimisation methods.
+
+function layersAt(image, panel, metric, fraction) {
+  const { layers } = panel;
+  const unchanged = metric === "cosine" ? 1 : 0; // nothing is replaced yet
+  return layers[metric].map((course) => valueAt([0, ...layers.fractions], [unchanged, ...course], fraction, image.pixels));
+}
+
+function laneScale(image, panels, metric) {
+  const values = panels.flatMap((panel) => panel.layers[metric].flat());
+  if (metric === "cosine") {
+    const low = Math.min(0, ...values);
+    return (value) => (value - low) / (1 - low);
+  }
+  const positive = values.filter((value) => value > 0);
+  const low = Math.log(Math.min(...positive)), high = Math.log(Math.max(...positive));
+  return (value) => (value > 0 ? Math.max(0, (Math.log(value) - low) / (high - low || 1)) : 0);
+}
+
+function layerTable(image, chosen, metric) {
+  const place = laneScale(image, chosen.map(({ panel }) => panel), metric);
+  const columns = chosen.map(({ slot, panel }) => ({ slot, values: layersAt(image, panel, metric, state.fraction) }));
+  const title = metric === "cosine" ? "Cosine ↑" : "MSE ↓";
+  return h("table", { class: "lanes", "data-metric": metric },
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, title),
+      h("th", { scope: "col", class: "lane-head" }, metric === "cosine" ? "0 … 1" : "logarithmic"),
+      ...chosen.map(({ slot, panel }) => h("th", { scope: "col", class: `number ${slot}`, title: panel.method }, slot.toUpperCase())))),
+    h("tbody", {}, ...chosen[0].panel.layers.names.map((name, layer) => {
+      const lane = h("div", { class: "lane", "aria-hidden": "true" });
+      for (const { slot, values } of [...columns].reverse()) {
+        if (!values[layer]) continue;
+        const dot = h("span", { class: `dot ${slot}` });
+        dot.style.left = `${100 * place(values[layer].value)}%`;
+        lane.append(dot);
+      }
+      return h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "lane-cell" }, lane),
+        ...columns.map(({ slot, values }) => h("td", { class: `number ${slot}` },
+          told(values[layer], metric === "cosine" ? (value) => value.toFixed(3) : brief))));
+    })));
+}
+
+function paintInside(image) {
+  const chosen = chosenOf(image).filter(({ panel }) => panel.layers);
+  $("layers").hidden = !chosen.length;
+  if (chosen.length) $("layers").replaceChildren(...["cosine", "mse"].map((metric) => layerTable(image, chosen, metric)));
+}
+
+function buildInside(image) {
+  const clipping = chosenOf(image).filter(({ panel }) => panel.masks);
+  const measured = chosenOf(image).some(({ panel }) => panel.layers);
+  $("inside").hidden = !measured && !clipping.length;
+  $("inside-about").textContent = measured
+    ? "How far the network’s activations on the insertion picture are from those on the photograph, layer by layer, "
+      + "shallow to deep, at the scrubber’s fraction: their cosine and mean squared error. A method that keeps the answer by another pathway shows here."
+    : "What the method kept the optimisation from doing inside the network.";
+  const width = columnWidth($("inside"));
+  $("clipped").replaceChildren(...(clipping.length ? [
+    h("h3", {}, "Units clipped"),
+    h("p", { class: "about" }, "The share of units with a gradient that lost it in the last step, at each clip site; the mean over quantiles."),
+    h("div", { class: "pairs" }, ...clipping.map(({ slot, panel }) => clippedFigure(width, slot, panel))),
+  ] : []));
+}
+
+function clippedFigure(width, slot, { method, masks }) {
+  const caption = h("figcaption", {}, h("span", { class: `series ${slot}` }, method));
+  if (!masks.sites.length) {
+    return h("figure", { class: "chart" }, caption, h("p", { class: "faint" }, "No constraint: nothing is clipped anywhere."));
+  }
+  const shares = masks.clipped.map((share) => share.reduce((sum, one) => sum + one, 0) / share.length);
+  const mean = shares.reduce((sum, one) => sum + one, 0) / shares.length;
+  const words = `${masks.sites.length} sites, ${percent(Math.min(...shares))} to ${percent(Math.max(...shares))}, mean ${percent(mean)}`;
+  caption.append(h("span", { class: "faint" }, words));
+  return h("figure", { class: "chart" }, caption,
+    columnChart(width, masks.sites, shares, slot, `Units clipped by ${method}: ${words}`));
+}
+
+// Masks
+
+function buildFilms(image) {
+  const chosen = chosenOf(image).filter(({ panel }) => panel.masks);
+  $("masks").hidden = !chosen.length;
+  $("films").replaceChildren(...chosen.map(({ slot, panel }) => filmOf(image, slot, panel)));
+  for (const canvas of $("films").querySelectorAll("canvas")) {
+    paintMask(canvas, image, image.byName.get(canvas.dataset.method).masks, Number(canvas.dataset.mask));
+  }
+  paintFilms(image);
+}
+
+const maskName = (quantile) => (quantile === null ? "α" : `q ${quantile}`);
+
+function filmOf(image, slot, { method, masks }) {
+  const frames = masks.quantiles.map((quantile, i) => {
+    const canvas = h("canvas", { role: "img", "data-method": method, "data-mask": i, "aria-label": `Mask ${maskName(quantile)} of ${method}` });
+    const stop = masks.stopped[i] >= 0 ? `, stopped after ${masks.stopped[i]}` : "";
+    return h("figure", { class: "frame", "data-quantile": quantile ?? "" }, viewOf(canvas), h("figcaption", {},
+      h("strong", {}, maskName(quantile)),
+      h("span", { class: "faint" }, `φ ${masks.phi[i].at(-1).toFixed(2)}, area ${masks.area[i].at(-1).toFixed(2)}${stop}`)));
+  });
+  return h("div", { class: `film ${slot}`, "data-slot": slot },
+    h("h3", {}, h("span", { class: "key" }, slot.toUpperCase()), method),
+    h("div", { class: "strip", tabindex: "0", role: "group", "aria-label": `Masks of ${method}` }, ...frames),
+    h("div", { class: "pairs courses" }));
+}
+
+function nearestMask(masks) {
+  return masks.quantiles[0] === null ? null : nearest(masks.quantiles, state.fraction);
+}
+
+function paintFilms(image) {
+  for (const film of $("films").children) {
+    const { method, masks } = image.byName.get(state[film.dataset.slot]);
+    const marked = nearestMask(masks);
+    film.querySelectorAll(".frame").forEach((frame, i) => frame.classList.toggle("marked", i === marked));
+    const courses = film.querySelector(".courses");
+    if (courses.dataset.marked === String(marked) && courses.dataset.width === String(columnWidth(courses))) continue;
+    const width = columnWidth(courses);
+    courses.dataset.marked = String(marked);
+    courses.dataset.width = String(width);
+    const names = masks.quantiles.map(maskName);
+    const phi = masks.phi.flat();
+    const range = [Math.min(0, ...phi), Math.max(1, ...phi)];
+    courses.replaceChildren(
+      h("figure", { class: "chart" }, h("figcaption", {}, h("strong", {}, "φ"), h("span", { class: "faint" }, "score on the masked picture")),
+        courseChart(width, masks.phi, marked, names, film.dataset.slot, range, `φ over the steps of ${method}`)),
+      h("figure", { class: "chart" }, h("figcaption", {}, h("strong", {}, "Area"), h("span", { class: "faint" }, "mean of the mask")),
+        courseChart(width, masks.area, marked, names, film.dataset.slot, [0, 1], `Area over the steps of ${method}`)));
+  }
+}

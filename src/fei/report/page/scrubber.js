@@ -1,0 +1,79 @@
+// Inserted and deleted pictures, and the curves.
+
+const PARTS = {
+  insertion: { title: "Insertion", what: (share) => `${percent(1 - share, 1)} most important left` },
+  deletion: { title: "Deletion", what: (share) => `${percent(share, 1)} most important gone` },
+};
+
+function buildScrubber(image) {
+  $("scrub-about").textContent =
+    "The very pictures that the scores come from. Insertion paints over the least important pixels and should keep the "
+    + "class; deletion paints over as many of the most important and should lose it.";
+  $("slots").replaceChildren(...chosenOf(image).map(({ slot, panel }) => h("div", { class: `slot ${slot}` },
+    h("h3", {}, h("span", { class: "key" }, slot.toUpperCase()), panel.method),
+    h("div", { class: "pair" }, ...Object.entries(PARTS).map(([curve, part]) => {
+      const canvas = h("canvas", { role: "img", id: `${curve}-${slot}`, "aria-label": `${part.title} picture of ${panel.method}` });
+      return h("figure", {}, viewOf(canvas), h("figcaption", {},
+        h("span", { class: "caption" }, h("span", {}, part.title), h("strong", { id: `${curve}-${slot}-score` })),
+        h("span", { class: "faint", id: `${curve}-${slot}-what` }),
+        h("ol", { class: "guesses", id: `${curve}-${slot}-guesses` })));
+    })))));
+}
+
+function paintScrubber(image) {
+  const count = roundHalfEven(state.fraction * image.pixels);
+  const words = `${percent(state.fraction, 1)} replaced, ${count.toLocaleString("en")} of ${image.pixels.toLocaleString("en")} pixels`;
+  $("fraction").value = String(state.fraction);
+  $("fraction").setAttribute("aria-valuetext", words);
+  $("fraction-text").textContent = percent(state.fraction, 1);
+  $("fraction-text").title = words;
+  for (const { slot, panel } of chosenOf(image)) {
+    for (const curve of Object.keys(PARTS)) {
+      const id = `${curve}-${slot}`;
+      paintPerturbed($(id), image, panel, curve, state.fraction);
+      $(`${id}-what`).textContent = PARTS[curve].what(count / image.pixels);
+      const course = panel[curve];
+      const here = course ? valueAt(course.fractions, course.scores, state.fraction, image.pixels) : null;
+      $(`${id}-score`).textContent = course ? told(here, scoreFormat(image)) : "";
+      paintGuesses($(`${id}-guesses`), image, panel, curve);
+    }
+  }
+}
+
+function paintGuesses(list, image, panel, curve) {
+  const points = panel.top[curve];
+  if (!points || !panel[curve]) return;
+  const near = nearest(panel[curve].fractions, state.fraction);
+  list.replaceChildren(...points[near].map((guess) => {
+    const bar = h("span", { class: "bar", "aria-hidden": "true" });
+    bar.style.width = `${100 * guess.probability}%`;
+    return h("li", { class: guess.index === image.target.index ? "target" : null },
+      h("span", { class: "word" }, guess.label), h("span", { class: "share" }, percent(guess.probability)), bar);
+  }));
+  const at = percent(panel[curve].fractions[near]);
+  list.setAttribute("aria-label", `Best classes at ${at} replaced`);
+}
+
+function paintCurves(image) {
+  const chosen = chosenOf(image);
+  const measured = chosen.some(({ panel }) => panel.insertion);
+  $("curves").hidden = $("curve-note").hidden = !measured;
+  if (!measured) return;
+  const width = columnWidth($("curves"));
+  const others = othersOf(image).filter((panel) => panel.insertion);
+  $("curves").replaceChildren(...["insertion", "deletion"].map((curve) => h("figure", { class: "chart", "data-curve": curve },
+    h("figcaption", {}, h("strong", {}, curve === "insertion" ? "Insertion ↑" : "Deletion ↓"),
+      ...chosen.filter(({ panel }) => panel[curve]).map(({ slot, panel }) => h("span", { class: `series ${slot}` },
+        `${panel.method} ${panel[curve].auc.toFixed(3)}`)),
+      others.length ? h("span", { class: "series other faint" }, others.length > 1 ? "other methods" : others[0].method) : null),
+    curveChart(width, image, curve, chosen, others))));
+  $("curve-note").textContent =
+    `${image.score === "softmax" ? "Probability" : image.score} of ${image.target.label} under ${image.protocol}; beside `
+    + "each name, the score of the whole curve. A full marker is a measured point; a hollow one, and a number with ≈, is "
+    + "interpolated between two. Drag on a curve to scrub. Best classes are those at the nearest measured point.";
+}
+
+function columnWidth(element) {
+  const whole = Math.max(280, element.clientWidth || document.documentElement.clientWidth - 32);
+  return Math.floor(matchMedia("(min-width: 800px)").matches ? (whole - 32) / 2 : whole);
+}

@@ -1,0 +1,95 @@
+// What is looked at, and how: kept in the address, so that a link or the back button restores it.
+
+const MAX_ZOOM = 16;
+const THEMES = ["auto", "light", "dark"];
+const SCALES = ["own", "shared", "rank"];
+// Inside a notebook the page has no address of its own.
+const LINKABLE = location.protocol !== "about:";
+
+const state = {
+  image: 0, hidden: new Set(), a: null, b: null, fraction: 0.5, zoom: 1, x: 0.5, y: 0.5,
+  opacity: 0.6, scale: "own", theme: "auto",
+  pixel: null, pinned: false, // what the pointer is at is nobody's link
+};
+
+/** A method that constrains the network's inside against the one that does not, where both are there. */
+function defaultPair(image) {
+  const names = image.panels.map((panel) => panel.method);
+  const constrained = names.find((name) => name.startsWith("fei-") && name !== "fei-none");
+  if (constrained && names.includes("fei-none")) return [constrained, "fei-none"];
+  return [names[0], names[1] ?? null];
+}
+
+/** Choose what exists: other images may have been given other methods. */
+function settle(data) {
+  const image = data.images[state.image];
+  const [a, b] = defaultPair(image);
+  if (!image.byName.has(state.a)) state.a = a;
+  if (state.b !== null && !image.byName.has(state.b)) state.b = b;
+  if (state.b === state.a) state.b = b === state.a ? null : b;
+}
+
+function clampView() {
+  state.zoom = Math.min(MAX_ZOOM, Math.max(1, state.zoom));
+  const margin = 0.5 / state.zoom;
+  state.x = Math.min(1 - margin, Math.max(margin, state.x));
+  state.y = Math.min(1 - margin, Math.max(margin, state.y));
+}
+
+function short(number, digits) {
+  return String(Number(number.toFixed(digits)));
+}
+
+/** The state as the part of an address after its #. */
+function addressOf() {
+  const words = new URLSearchParams();
+  words.set("image", String(state.image));
+  words.set("a", state.a);
+  words.set("b", state.b ?? "");
+  words.set("q", short(state.fraction, 6));
+  if (state.zoom > 1) words.set("view", [state.zoom, state.x, state.y].map((part) => short(part, 4)).join(","));
+  if (state.opacity !== 0.6) words.set("opacity", short(state.opacity, 2));
+  if (state.scale !== "own") words.set("scale", state.scale);
+  if (state.theme !== "auto") words.set("theme", state.theme);
+  for (const name of state.hidden) words.append("hide", name);
+  return `#${words}`;
+}
+
+function numberFrom(text, low, high, otherwise) {
+  const number = Number(text);
+  return text === null || text === "" || !Number.isFinite(number) ? otherwise : Math.min(high, Math.max(low, number));
+}
+
+/** Take the state from the address; what it does not say, or says wrongly, is the default. */
+function readAddress(data) {
+  const words = new URLSearchParams(location.hash.slice(1));
+  state.image = Math.round(numberFrom(words.get("image"), 0, data.images.length - 1, 0));
+  const [a, b] = defaultPair(data.images[state.image]);
+  state.a = words.get("a") ?? a;
+  state.b = words.has("b") ? words.get("b") || null : b;
+  state.fraction = numberFrom(words.get("q"), 0, 1, 0.5);
+  const view = (words.get("view") ?? "").split(",");
+  state.zoom = numberFrom(view[0], 1, MAX_ZOOM, 1);
+  state.x = numberFrom(view[1] ?? null, 0, 1, 0.5);
+  state.y = numberFrom(view[2] ?? null, 0, 1, 0.5);
+  state.opacity = numberFrom(words.get("opacity"), 0, 1, 0.6);
+  state.scale = SCALES.includes(words.get("scale")) ? words.get("scale") : "own";
+  state.theme = THEMES.includes(words.get("theme")) ? words.get("theme") : "auto";
+  state.hidden = new Set(words.getAll("hide"));
+  clampView();
+  settle(data);
+}
+
+let pendingAddress = 0;
+
+/** Put the state into the address: as a new step for the back button, or quietly once a movement has come to rest. */
+function writeAddress(step) {
+  if (!LINKABLE) return;
+  clearTimeout(pendingAddress);
+  const write = () => {
+    const address = addressOf();
+    if (address !== location.hash) history[step ? "pushState" : "replaceState"](null, "", address);
+  };
+  if (step) write();
+  else pendingAddress = setTimeout(write, 200);
+}

@@ -1,0 +1,84 @@
+// How far methods agree, their scores, and how the page was made.
+
+function buildAgreement(image) {
+  $("agreement").hidden = image.panels.length < 2;
+  const names = image.panels.map((panel) => panel.method);
+  $("matrix").replaceChildren(
+    h("thead", {}, h("tr", {}, h("td", {}), ...names.map((name) => h("th", { scope: "col" }, h("span", {}, name))))),
+    h("tbody", {}, ...names.map((first, i) => h("tr", {}, h("th", { scope: "row" }, first),
+      ...names.map((second, j) => matrixCell(first, second, image.agreement[i][j]))))));
+  const { a, b } = state;
+  $("difference").closest("figure").hidden = b === null;
+  if (b === null) return;
+  paintDifference($("difference"), image, image.byName.get(a), image.byName.get(b));
+  $("difference").setAttribute("role", "img");
+  $("difference").setAttribute("aria-label", `Where ${a} and ${b} rank pixels differently`);
+  const rho = image.agreement[names.indexOf(a)][names.indexOf(b)];
+  $("difference-text").textContent =
+    `Blue: ${b} ranks the pixel higher. Red: ${a} does. Grey: they agree. ρ = ${signed(rho)}.`;
+}
+
+/** Two decimals; what rounds to nothing has no sign. */
+const signed = (number) => (Math.abs(number) < 0.005 ? "0.00" : number.toFixed(2).replace("-", "−"));
+
+function matrixCell(first, second, rho) {
+  if (first === second) return h("td", { class: "self" }, "–");
+  const pressed = (first === state.a && second === state.b) || (first === state.b && second === state.a);
+  const button = h("button", {
+    type: "button", "data-a": first, "data-b": second, "aria-pressed": String(pressed),
+    "aria-label": `${first} and ${second}: ${signed(rho)}`,
+  }, signed(rho));
+  button.style.setProperty("--strength", `${Math.round(Math.abs(rho) * 55)}%`);
+  return h("td", {}, button);
+}
+
+// Scores
+
+const COLUMNS = [
+  { name: "insertion", head: "Insertion ↑", value: (p) => p.insertion?.auc, format: (v) => v.toFixed(3), best: Math.max },
+  { name: "deletion", head: "Deletion ↓", value: (p) => p.deletion?.auc, format: (v) => v.toFixed(3), best: Math.min },
+  { name: "cosine", head: "Cosine ↑", value: (p) => p.layers?.mean.cosine.at(-1), format: (v) => v.toFixed(3), best: Math.max },
+  { name: "mse", head: "MSE ↓", value: (p) => p.layers?.mean.mse.at(-1), format: brief, best: Math.min },
+  { name: "ties", head: "Ties", value: (p) => p.ties, format: (v) => percent(v) },
+  { name: "passes", head: "Passes", value: (p) => p.cost?.forwards, format: (v, p) => `${v} + ${p.cost.backwards}` },
+  { name: "seconds", head: "Seconds", value: (p) => p.cost?.seconds, format: (v) => v.toFixed(1) },
+];
+
+const isThere = (value) => value !== null && value !== undefined;
+
+function buildScores(image) {
+  const columns = COLUMNS.filter(({ value }) => image.panels.some((panel) => isThere(value(panel))));
+  const tested = image.panels.some((panel) => panel.blackImage);
+  $("scores").closest("section").hidden = !columns.length && !tested;
+  const deepest = image.panels.find((panel) => panel.layers)?.layers.names.at(-1);
+  $("scores-about").textContent = `Under ${image.protocol}, seed ${image.seed}.`
+    + (deepest ? ` Cosine and MSE are means over the insertion curve at the deepest layer, ${deepest}.` : "")
+    + " Ties: pixels whose value another pixel has too. Passes: forward + backward. The best of a column is bold.";
+  const best = columns.map(({ value, best: pick }) => pick?.(...image.panels.map(value).filter(isThere)));
+  $("scores").replaceChildren(
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Method"),
+      ...columns.map(({ head }) => h("th", { scope: "col", class: "number" }, head)),
+      tested ? h("th", { scope: "col" }, "Black image ↓") : null)),
+    h("tbody", {}, ...image.panels.map((panel) => h("tr", {}, h("th", { scope: "row" }, panel.method),
+      ...columns.map(({ value, format }, i) => {
+        const number = value(panel);
+        const there = isThere(number);
+        return h("td", { class: `number${there && number === best[i] ? " best" : ""}` }, there ? format(number, panel) : "–");
+      }),
+      tested ? h("td", {}, badgeOf(panel.blackImage, true) ?? "–") : null))));
+}
+
+// How this was made
+
+function buildHow(image) {
+  const facts = Object.entries(image.provenance);
+  $("facts").replaceChildren(...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  const sources = [["Copy as command", "command", image.command], ["Copy as code", "code", image.code]];
+  $("sources").replaceChildren(...sources.filter(([, , text]) => text).map(([words, id, text]) => h("div", { class: "source" },
+    h("button", { type: "button", "data-copy": `source-${id}` }, words),
+    h("pre", { id: `source-${id}`, class: id, tabindex: "0", role: "group", "aria-label": id }, text))));
+  $("options").replaceChildren(...image.panels.map((panel) => h("div", { class: "options" },
+    h("h3", {}, panel.method),
+    h("p", { class: "faint" }, Object.entries(panel.config).map(([name, value]) => `${name} = ${value}`).join(", ") || "no options"),
+    ...panel.notes.map((note) => h("p", { class: "faint" }, note)))));
+}

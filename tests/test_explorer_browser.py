@@ -1,0 +1,525 @@
+"""The explorer in a real browser: it opens from disk, paints what Python paints, and can be used by everybody."""
+
+import os
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from networks import small_cnn
+from test_explorer import HOSTILE
+
+import fei
+from fei.metrics._perturbation import Job, Perturbations
+from fei.models import Classifier
+from fei.report import photo
+from fei.report.explorer import collect, write_explorer
+
+# Chromium must not look for anything outside: whatever is asked for would be the page's fault.
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+SEED = 5
+SIZE = (24, 32)
+DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+
+
+def _missing(what):
+    message = f"no {what}; the browser tests need Chromium and the packages playwright and axe-playwright-python"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    chromium = shutil.which("chromium") or _missing("Chromium")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _missing("playwright")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS.split())
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return Classifier(small_cnn(), labels=["a", "b", "c", "d"], input_size=24).eval()
+
+
+@pytest.fixture(scope="module")
+def images():
+    generator = torch.Generator().manual_seed(1)
+    return (torch.rand(2, 3, *SIZE, generator=generator) * 255).round() / 255
+
+
+@pytest.fixture(scope="module")
+def shown(classifier, images):
+    methods = {
+        "saliency": fei.methods.create("saliency"),
+        "fei-vm": fei.methods.create("fei-vm", steps=3),
+        "fei-none": fei.methods.create("fei-none", steps=3),
+        "constant": torch.zeros(2, 1, *SIZE),  # nothing but ties
+    }
+    return collect(classifier, images, methods, seed=SEED, names=["first.png", "second.png"], black_image=2)
+
+
+@pytest.fixture(scope="module")
+def file(shown, tmp_path_factory):
+    return write_explorer(tmp_path_factory.mktemp("explorer") / "page.html", shown)
+
+
+class Visit:
+    """A page that is open, and what went wrong on it."""
+
+    def __init__(self, browser, file, address="", **options):
+        self.context = browser.new_context(**{"viewport": DESKTOP, "color_scheme": "light"} | options)
+        self.page = self.context.new_page()
+        self.requests, self.problems = [], []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self._hear(message.type, message.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.problems.append(f"dialog {dialog.message}"))
+        self.page.goto(f"file://{file}{address}")
+        self.page.wait_for_selector("html[data-ready]", timeout=30_000)
+
+    def _hear(self, kind, text):
+        if kind in ("error", "warning"):
+            self.problems.append(text)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+        assert self.problems == []
+
+    def scrub(self, fraction):
+        self.page.locator("#fraction").evaluate(
+            "(e, v) => { e.value = v; e.dispatchEvent(new Event('input', { bubbles: true })); }", str(fraction)
+        )
+        self.settle()
+
+    def settle(self):
+        self.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def pixels(self, selector):
+        """What is on a canvas, (H, W, 3)."""
+        width, height, values = self.page.locator(selector).evaluate(
+            "e => [e.width, e.height, [...e.getContext('2d').getImageData(0, 0, e.width, e.height).data]]"
+        )
+        return np.array(values, dtype=np.uint8).reshape(height, width, 4)[..., :3]
+
+    def wait(self, condition):
+        """Until a condition on the page holds; playwright's own waiting would evaluate text, which the page forbids."""
+        for _ in range(300):
+            if self.page.evaluate(condition):
+                return
+            self.page.wait_for_timeout(50)
+        pytest.fail(f"never came true: {condition}")
+
+    def text(self, selector):
+        return self.page.locator(selector).first.inner_text()
+
+    def hash(self):
+        return self.page.evaluate("location.hash")
+
+
+@pytest.fixture
+def visit(browser, file):
+    with Visit(browser, file) as visit:
+        yield visit
+
+
+def rank_percentiles(shown, method):
+    """The share of other pixels that each is more important than, by the protocol's own order."""
+    panel = next(panel for panel in shown.panels if panel.method == method)
+    order = fei.protocols.jittered(panel.map.flatten(), _digest(shown), SEED, 3)
+    places = torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
+    return ((len(order) - 1 - places).double() / (len(order) - 1)).view(SIZE).numpy()
+
+
+def _digest(shown):
+    from fei.core.randomness import image_digest
+
+    return image_digest(shown.image)
+
+
+def test_it_opens_from_disk_and_asks_for_nothing_else(visit, file):
+    assert visit.text("h1").startswith(("a,", "b,", "c,", "d,"))
+    assert visit.page.locator("#stage canvas").count() == 2 * 5  # two images, a photograph and four methods each
+    assert visit.requests == [f"file://{file}"]
+
+
+@pytest.mark.parametrize("fraction", [0.05, 0.5, 0.851])
+def test_scrubbing_paints_what_the_metric_shows_the_network(visit, classifier, images, shown, fraction):
+    # an own schedule with this one point: the library's own pictures at any fraction
+    protocol = replace(fei.protocols.get("fei-fine"), name="one", levels=fei.protocols.Quantiles((fraction,)))
+    visit.scrub(fraction)
+    for slot, method in (("a", "fei-vm"), ("b", "fei-none")):
+        maps = next(panel.map for panel in shown[0].panels if panel.method == method)[None]
+        library = Perturbations(protocol, classifier, images[:1], maps, None, SEED, ["insertion", "deletion"])
+        for curve in ("insertion", "deletion"):
+            expected = photo(library.make([Job(0, curve, 0)])[0])
+            assert (visit.pixels(f"#{curve}-{slot}") == expected).all()
+
+
+def test_ties_are_painted_in_the_order_of_the_seed(visit, classifier, images):
+    """A constant map gives no order at all: what is painted is the protocol's jitter alone."""
+    visit.page.select_option("#pick-a", "constant")
+    visit.scrub(0.5)
+    library = Perturbations(
+        fei.protocols.get("fei-fine"), classifier, images[:1], torch.zeros(1, *SIZE), None, SEED, ["deletion"]
+    )
+    assert (visit.pixels("#deletion-a") == photo(library.make([Job(0, "deletion", 10)])[0])).all()
+
+
+def test_the_marker_follows_the_curve(visit, shown):
+    curve = next(panel for panel in shown[0].panels if panel.method == "fei-vm").evaluation.insertion
+    fractions, scores = curve.fractions.numpy(), curve.scores[0].numpy()
+    for fraction, measured in ((0.25, True), (0.333, False), (1.0, True)):
+        visit.scrub(fraction)
+        chart = visit.page.locator('[data-curve="insertion"] svg')
+        marker = chart.locator("circle.a")
+        start, end = (float(chart.get_attribute(name)) for name in ("data-from", "data-to"))
+        assert float(marker.get_attribute("cx")) == pytest.approx(start + fraction * (end - start), abs=0.01)
+        assert ("measured" in marker.get_attribute("class")) == measured
+        told = visit.text("#insertion-a-score")
+        assert told.startswith("≈") != measured
+        value = float(told.strip("≈ %")) / 100
+        assert value == pytest.approx(np.interp(fraction, fractions, scores), abs=6e-4)
+
+
+def test_layers_follow_the_scrubber(visit, shown):
+    layers = next(panel for panel in shown[0].panels if panel.method == "fei-none").evaluation.internal_curves
+    visit.scrub(0.3)
+    rows = visit.page.locator('table[data-metric="cosine"] tbody tr')
+    assert rows.count() == len(layers)
+    for row, similar in zip(rows.all(), layers.values(), strict=True):
+        assert float(row.locator("td.b").inner_text()) == pytest.approx(similar.cosine[0, 5].item(), abs=6e-4)
+    visit.scrub(0)  # nothing is replaced: the same activations
+    assert {row.locator("td.a").inner_text() for row in rows.all()} == {"1.000"}
+    visit.scrub(1)  # not measured
+    assert {row.locator("td.a").inner_text() for row in rows.all()} == {"–"}
+
+
+def test_clipped_units_masks_and_traces(visit, shown):
+    vm = next(panel for panel in shown[0].panels if panel.method == "fei-vm").explanation
+    columns = visit.page.locator("#clipped rect.a")
+    assert columns.count() == len(vm.trace.clipped)
+    shares = [f"{100 * share[0].mean():.1f} %" for share in vm.trace.clipped.values()]
+    assert [column.text_content().split(": ")[1] for column in columns.all()] == shares
+    assert "nothing is clipped" in visit.text("#clipped figure:nth-child(2)")
+    visit.scrub(0.72)
+    marked = visit.page.locator(".film.a .frame.marked")
+    assert marked.get_attribute("data-quantile") == "0.7"
+    assert f"φ {vm.trace.phi[0, 3, -1]:.2f}, area {vm.trace.area[0, 3, -1]:.2f}" in marked.inner_text()
+    grey = visit.pixels(".film.a .frame.marked canvas")
+    np.testing.assert_allclose(grey[..., 0] / 255, vm.alphas[0, 3, 0], atol=0.51 / 255)
+    assert visit.page.locator(".film.a .courses svg").count() == 2
+
+
+def test_the_overlay_is_the_librarys(visit, shown):
+    from fei.report import overlay
+    from fei.report.comparison import _without_tails
+
+    panel = shown[0].panels[0]
+    expected = overlay(photo(shown[0].image), _without_tails(panel.map.numpy()))
+    painted = visit.pixels('.cell[data-image="0"][data-method="saliency"] canvas')
+    assert np.abs(painted.astype(int) - expected).max() <= 2  # one step of the palette, where float32 rounds otherwise
+    visit.page.locator("#opacity").fill("0")
+    assert (visit.pixels('.cell[data-image="0"][data-method="saliency"] canvas') == photo(shown[0].image)).all()
+
+
+def test_scales(visit, shown):
+    from fei.report import colorize
+
+    visit.page.locator("#opacity").fill("1")
+    visit.page.locator("input[value=rank]").check()
+    painted = visit.pixels('.cell[data-image="0"][data-method="fei-vm"] canvas')
+    assert np.abs(painted.astype(int) - colorize(rank_percentiles(shown[0], "fei-vm"))).max() <= 4
+    visit.page.locator("input[value=shared]").check()
+    low = min(np.quantile(panel.map, 0.01) for one in shown for panel in one.panels)
+    high = max(np.quantile(panel.map, 0.99) for one in shown for panel in one.panels)
+    said = visit.text("#ramp-text").removeprefix("all maps from ").split(" to ")
+    assert [float(number) for number in said] == pytest.approx([low, high], rel=6e-3)
+
+
+def test_pointing_at_a_pixel_reads_it_in_every_map(visit, shown):
+    x, y = 20, 7
+    canvas = visit.page.locator('.cell[data-image="0"][data-method="fei-vm"] .view')
+    box = canvas.bounding_box()
+    visit.page.mouse.move(box["x"] + box["width"] * (x + 0.5) / SIZE[1], box["y"] + box["height"] * (y + 0.5) / SIZE[0])
+    red, green, blue = photo(shown[0].image)[y, x]
+    assert visit.text('.cell[data-image="0"] .reading') == f"x {x}, y {y}\nRGB {red} {green} {blue}"
+    for panel in shown[0].panels:
+        reading = visit.text(f'.cell[data-image="0"][data-method="{panel.method}"] .reading')
+        value, above = reading.split("\n")
+        assert float(value.removeprefix("value ")) == pytest.approx(panel.map[y, x].item(), rel=6e-3, abs=1e-9)
+        expected = 100 * rank_percentiles(shown[0], panel.method)[y, x]
+        assert float(above.removeprefix("above ").removesuffix(" % of pixels")) == pytest.approx(expected, abs=0.051)
+    visit.page.mouse.click(box["x"] + 5, box["y"] + 5)
+    visit.page.mouse.move(0, 0)
+    assert visit.text("#pixel") == "pixel x 0, y 0"  # pinned
+    visit.page.keyboard.press("Shift+ArrowRight")
+    visit.page.keyboard.press("Shift+ArrowDown")
+    assert visit.text("#pixel") == "pixel x 1, y 1"
+    visit.page.keyboard.press("Escape")
+    assert visit.text("#pixel") == ""
+
+
+def transforms(visit):
+    style = "getComputedStyle(e).transform.split(',')[0]"  # its first entry is the scale
+    return set(visit.page.locator(".view canvas").evaluate_all(f"all => all.map(e => {style})"))
+
+
+def test_all_pictures_zoom_and_pan_together(visit):
+    before = transforms(visit)
+    visit.page.locator("#stage").focus()
+    visit.page.keyboard.press("+")
+    assert len(transforms(visit)) == 1
+    assert transforms(visit) != before
+    assert visit.text("#zoom-reset") == "150 %"
+    for _ in range(20):
+        visit.page.keyboard.press("ArrowRight")
+    x = visit.page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--left')")
+    assert float(x.strip("%")) == pytest.approx(-50)  # at the right edge: 150 % wide, 50 % beyond the left
+    visit.page.keyboard.press("0")
+    assert visit.text("#zoom-reset") == "100 %"
+    view = visit.page.locator(".cell .view").first
+    view.hover()
+    visit.page.keyboard.down("Control")
+    visit.page.mouse.wheel(0, -400)
+    visit.page.keyboard.up("Control")
+    visit.wait("document.getElementById('zoom-reset').textContent !== '100 %'")
+    visit.page.locator("#zoom-reset").click()
+    assert visit.text("#zoom-reset") == "100 %"
+
+
+def test_dragging_pans_when_zoomed(visit):
+    visit.page.locator("#zoom-in").click()
+    visit.page.locator("#zoom-in").click()
+    visit.page.locator(".cell .view").nth(1).hover()
+    box = visit.page.locator(".cell .view").nth(1).bounding_box()
+    left = "getComputedStyle(document.documentElement).getPropertyValue('--left')"
+    start = float(visit.page.evaluate(left).strip("%"))
+    visit.page.mouse.move(box["x"] + 50, box["y"] + 50)
+    visit.page.mouse.down()
+    visit.page.mouse.move(box["x"] + 50 + box["width"] / 4, box["y"] + 50, steps=4)
+    visit.page.mouse.up()
+    assert float(visit.page.evaluate(left).strip("%")) == pytest.approx(start + 25, abs=0.5)
+
+
+def test_two_fingers_zoom(browser, file):
+    with Visit(browser, file, viewport=PHONE, has_touch=True, is_mobile=True) as visit:
+        box = visit.page.locator(".cell .view").first.bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        session = visit.context.new_cdp_session(visit.page)
+
+        def touch(kind, *apart):
+            points = [{"x": x + sign * gap, "y": y, "id": i} for gap in apart for i, sign in enumerate((-1, 1))]
+            session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+        touch("touchStart", 15)
+        for gap in (18, 22, 26, 30):
+            touch("touchMove", gap)
+        touch("touchEnd")
+        visit.wait("document.getElementById('zoom-reset').textContent === '200 %'")
+
+
+def test_the_address_restores_everything_and_back_goes_back(browser, file, visit):
+    page = visit.page
+    page.locator('#stage .image-name[data-image="1"]').click()
+    page.select_option("#pick-a", "saliency")
+    page.select_option("#pick-b", "fei-vm")
+    page.locator("#chips label", has_text="fei-none").click()
+    page.locator("input[value=rank]").check()
+    page.locator("#opacity").fill("0.3")
+    page.locator("#theme").click()
+    page.locator("#theme").click()
+    visit.scrub(0.123)
+    page.locator("#zoom-in").click()
+    visit.wait("location.hash.includes('q=0.123') && location.hash.includes('view=1.5')")
+    address = visit.hash()
+
+    def state(visit):
+        inputs = {
+            name: visit.page.locator(f"#{name}").input_value() for name in ("fraction", "opacity", "pick-a", "pick-b")
+        }
+        words = ("#theme", "#zoom-reset", "#ramp-text", ".image-name[aria-pressed=true]")
+        return inputs, visit.page.locator("#stage .cell").count(), [visit.text(word) for word in words]
+
+    with Visit(browser, file, address) as again:
+        assert state(again) == state(visit)
+        assert (again.pixels("#insertion-a") == visit.pixels("#insertion-a")).all()
+        assert state(again)[0] == {"fraction": "0.123", "opacity": "0.3", "pick-a": "saliency", "pick-b": "fei-vm"}
+        assert state(again)[1] == 2 * 4
+        assert state(again)[2] == ["Theme: dark", "150 %", "rank, least to most important", "second.png"]
+    for _ in range(20):  # back to the start, whatever the number of steps
+        if visit.text(".image-name[aria-pressed=true]") == "first.png":
+            break
+        page.go_back()
+    assert page.locator("#pick-a").input_value() == "fei-vm"
+    page.go_forward()
+    assert visit.text(".image-name[aria-pressed=true]") == "second.png"
+
+
+@pytest.mark.parametrize("address", ["#image=9&q=7&view=x,y&a=nobody&b=&theme=pink&scale=", "#%", "#hide=nobody"])
+def test_a_wrong_address_does_no_harm(browser, file, address):
+    with Visit(browser, file, address) as visit:
+        assert visit.page.locator("#pick-a").input_value() in {"fei-vm", "saliency"}
+
+
+def background(visit):
+    return visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+
+def test_themes(browser, file, visit):
+    light = background(visit)
+    visit.page.keyboard.press("t")
+    assert background(visit) == light  # chosen, no longer the system's
+    visit.page.keyboard.press("t")
+    dark = background(visit)
+    assert dark != light
+    with Visit(browser, file, color_scheme="dark") as other:
+        assert background(other) == dark
+        other.page.locator("#theme").click()
+        assert background(other) == light
+
+
+def test_keys(visit):
+    page = visit.page
+    page.keyboard.press("]")
+    visit.settle()
+    assert visit.text("#fraction-text") == "54.9 %"  # the next point is 0.55: 422 of 768 pixels
+    page.keyboard.press("[")
+    page.keyboard.press("[")
+    visit.settle()
+    assert visit.text("#fraction-text") == "45.1 %"  # 346 of 768
+    page.keyboard.press("x")
+    assert (page.locator("#pick-a").input_value(), page.locator("#pick-b").input_value()) == ("fei-none", "fei-vm")
+    page.keyboard.press("?")
+    assert page.locator("#help").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator("#help").is_visible()
+    page.locator("#fraction").focus()
+    page.keyboard.press("Home")
+    visit.settle()
+    assert visit.text("#fraction-text") == "0.0 %"
+    page.keyboard.press("p")
+    visit.wait("document.getElementById('fraction').value > 0.01")
+    page.keyboard.press("p")
+
+
+def test_every_control_can_be_reached_with_tab(visit):
+    wanted = {"theme", "link", "ask", "stage", "opacity", "zoom-in", "fraction", "play", "pick-a", "swap", "pick-b"}
+    reached = set()
+    for _ in range(150):
+        visit.page.keyboard.press("Tab")
+        name, outlined = visit.page.evaluate(
+            "() => [document.activeElement.id, getComputedStyle(document.activeElement).outlineStyle !== 'none']"
+        )
+        reached.add(name)
+        if name in wanted:
+            assert outlined, f"{name} shows no focus"
+        if wanted <= reached:
+            break
+    assert wanted <= reached
+
+
+def test_choosing_a_pair_shows_their_difference_and_keeps_the_focus(visit, shown):
+    visit.page.locator('#matrix button[data-a="saliency"][data-b="fei-none"]').focus()
+    visit.page.keyboard.press("Enter")
+    assert (visit.page.locator("#pick-a").input_value(), visit.page.locator("#pick-b").input_value()) == (
+        "saliency",
+        "fei-none",
+    )
+    assert visit.page.evaluate("document.activeElement.dataset.b") == "fei-none"
+    difference = rank_percentiles(shown[0], "saliency") - rank_percentiles(shown[0], "fei-none")
+    red, _, blue = np.moveaxis(visit.pixels("#difference").astype(int), -1, 0)
+    assert (red > blue)[difference > 0.2].all()
+    assert (blue > red)[difference < -0.2].all()
+
+
+def test_badges(visit, shown):
+    none = next(panel for panel in shown[0].panels if panel.method == "fei-none").black_image
+    badge = visit.page.locator('.cell[data-image="0"][data-method="fei-none"] .badge')
+    assert badge.inner_text() == f"black image {round(none.rate * 2)} of 2"
+    assert ("bad" in badge.get_attribute("class")) == (none.rate > 0)
+    assert visit.page.locator('.cell[data-method="saliency"] .badge').count() == 0
+
+
+def test_copying(visit, shown):
+    visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    visit.page.get_by_role("button", name="Copy as code").click()
+    visit.wait("document.getElementById('toast').textContent === 'Copied'")
+    assert visit.page.evaluate("navigator.clipboard.readText()") == shown[0].code
+
+
+@pytest.mark.parametrize(("scheme", "viewport"), [("light", DESKTOP), ("dark", PHONE)], ids=["desktop", "phone"])
+def test_axe_finds_nothing_serious(browser, file, scheme, viewport):
+    try:
+        from axe_playwright_python.sync_playwright import Axe
+    except ImportError:
+        _missing("axe-playwright-python")
+    # axe itself is put into the page, which the page's policy rightly forbids
+    with Visit(browser, file, color_scheme=scheme, viewport=viewport, bypass_csp=True) as visit:
+        visit.page.locator("details summary").click()
+        faults = Axe().run(visit.page).response["violations"]
+        serious = {
+            fault["id"]: [node["html"][:200] for node in fault["nodes"]]
+            for fault in faults
+            if fault["impact"] in ("serious", "critical")
+        }
+        assert serious == {}
+
+
+@pytest.mark.parametrize("width", [390, 768, 1440])
+def test_nothing_is_wider_than_the_window(browser, file, width):
+    with Visit(browser, file, viewport={"width": width, "height": 844}) as visit:
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_hostile_name_is_only_text(browser, shown, tmp_path):
+    panels = [replace(shown[0].panels[0], method=HOSTILE), shown[0].panels[1]]
+    hostile = replace(shown[0], name=HOSTILE, label=HOSTILE, panels=panels, command=HOSTILE, code=HOSTILE)
+    with Visit(browser, write_explorer(tmp_path / "page.html", hostile)) as visit:
+        assert HOSTILE.replace("\u2028", "") in visit.page.locator("h1").text_content().replace("\u2028", "")
+        visit.page.select_option("#pick-a", HOSTILE)
+        assert visit.page.evaluate("document.scripts.length") == 2
+        assert visit.page.locator("img").count() == 0
+
+
+def test_a_damaged_file_says_so(browser, file, tmp_path):
+    broken = tmp_path / "broken.html"
+    broken.write_text(file.read_text().replace('"schema":1', '"schema":2', 1))
+    page = browser.new_page()
+    page.goto(f"file://{broken}")
+    page.get_by_text("The data has schema 2; this page reads 1.").wait_for()
+    page.close()
+
+
+def test_it_works_inside_a_notebook(browser, classifier, images, tmp_path):
+    explanation = fei.FEI(classifier, steps=2).explain(images)
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(f"<!doctype html><body>{explanation._repr_html_()}</body>", encoding="utf-8")
+    page = browser.new_page()
+    problems = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.goto(f"file://{notebook}")
+    page.locator("summary").first.click()
+    frame = page.frame_locator("iframe")
+    frame.locator("html[data-ready]").wait_for(state="attached", timeout=30_000)
+    assert frame.locator("h1").inner_text() == f"class {explanation.target[0]}"
+    assert not frame.locator("#curves").is_visible()  # nothing was measured
+    assert not frame.locator("#link").is_visible()  # a frame has no address
+    frame.locator("#zoom-in").click()
+    assert frame.locator("#zoom-reset").inner_text() == "150 %"
+    assert frame.locator(".film .frame").count() == 5
+    assert problems == []
+    page.close()
