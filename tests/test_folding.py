@@ -65,6 +65,30 @@ class Viewing(nn.Module):
         return self.head(F.relu(self.bn(self.conv(x))).view(len(x), -1))
 
 
+class Padded(nn.Module):
+    """Zeros on some sides and other paddings, ReLU6 and its kin, 1×1 convolutions with and without stride."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.bn = nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8)
+        self.narrow, self.strided = nn.Conv2d(8, 4, 1, bias=False), nn.Conv2d(4, 6, 1, stride=2)
+        self.wide, self.grouped = nn.Conv2d(6, 8, (1, 1), padding=0), nn.Conv2d(8, 8, 1, groups=2)
+        self.ringed = nn.Conv2d(8, 8, 1, padding=1)
+        self.relu6, self.bounded, self.head = nn.ReLU6(), nn.Hardtanh(-0.5, 2.0), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.relu6(self.bn(self.stem(F.pad(x, (0, 1, 0, 1)))))
+        x = F.relu6(self.narrow(F.pad(x, (1, 0, 2, 1), "constant", 0)))
+        x = self.strided(F.pad(x, (1, 1, 1, 1), mode="reflect"))
+        x = self.bounded(self.wide(F.pad(x, (0, 1), value=0.3)))
+        x = F.relu(self.grouped(nn.ZeroPad2d((0, -1, 1, 0))(x)))
+        return self.head(self.ringed(x).mean((2, 3)))
+
+
+def exchanged(folding, function):
+    return [key for key in folding.exchanged if key[0] == function]
+
+
 def made(kind):
     """A network with running statistics worth folding, in double precision."""
     with torch.random.fork_rng():
@@ -80,29 +104,55 @@ def made(kind):
     return model
 
 
-def images():
-    return torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+def images(layout=torch.contiguous_format):
+    values = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    return values.contiguous(memory_format=layout)
 
 
-def survey(model, select="activation"):
-    flow, _ = trace(model, images()[:1])
+def survey(model, select="activation", layout=torch.contiguous_format):
+    image = images(layout)[:1]
+    flow, _ = trace(model, image)
     sites = find_sites(model, flow, select)
-    return sites, find_folding(model, flow, sites, images()[:1])
+    return sites, find_folding(model, flow, sites, image)
 
 
-@pytest.mark.parametrize(("kind", "convolutions", "dropped"), [(Residual, 5, 4), (Functional, 3, 1), (Viewing, 1, 1)])
+@pytest.mark.parametrize(
+    ("kind", "convolutions", "dropped"), [(Residual, 5, 4), (Functional, 3, 1), (Viewing, 1, 1), (Padded, 6, 1)]
+)
 def test_what_is_folded(kind, convolutions, dropped):
     _, folding = survey(made(kind))
-    assert len(folding.convolutions) == convolutions
-    assert len(folding.dropped) == dropped
+    assert len(exchanged(folding, "conv2d")) == convolutions
+    assert len(exchanged(folding, "batch_norm")) == dropped
+
+
+def test_what_is_computed_in_another_way_channels_last():
+    model = made(Padded)
+    _, folding = survey(model)
+    assert not exchanged(folding, "pad")
+    _, folding = survey(model, layout=torch.channels_last)
+    pointwise = [folding.exchanged[key].pointwise for key in exchanged(folding, "conv2d")]
+    assert pointwise == [False, True, False, True, False, False]
+    assert len(exchanged(folding, "pad")) == 5  # those that are not zeros around an image are made as they were
+    relus = {"relu", "relu6", "hardtanh"}
+    assert sum(key[0] in relus for key in folding.exchanged) == 4
+    model.narrow.register_forward_hook(lambda module, inputs, output: None)
+    _, folding = survey(model, layout=torch.channels_last)
+    assert not any(key[0] in relus for key in folding.exchanged)  # a value that somebody may keep is not overwritten
+
+
+LAST = torch.channels_last
+ALONE = torch.contiguous_format
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("kind", [Residual, Functional, Viewing])
-def test_values_and_clipped_gradients_are_the_same(kind, rule):
-    model, x = made(kind), images()
+@pytest.mark.parametrize(
+    ("kind", "layout"),
+    [(Residual, ALONE), (Residual, LAST), (Functional, ALONE), (Functional, LAST), (Viewing, ALONE), (Padded, LAST)],
+)
+def test_values_and_clipped_gradients_are_the_same(kind, layout, rule):
+    model, x = made(kind), images(layout)
     before = fingerprint(model)
-    sites, folding = survey(model)
+    sites, folding = survey(model, layout=layout)
 
     def run(folding):
         pathway = Pathway(model, sites, get_rule(rule), folding)
@@ -138,24 +188,24 @@ def test_only_what_holds_is_folded():
         model = made(kind)
         flow, _ = trace(model, images()[:1])
         folding = folding_that_holds(model, flow, find_sites(model, flow), images()[:1])
-        assert bool(folding.dropped) is holds
+        assert bool(exchanged(folding, "batch_norm")) is holds
 
 
 def test_a_convolution_that_is_a_site_keeps_its_value():
     sites, folding = survey(made(Residual), "conv")
     assert len(sites) == 5
-    assert not folding.dropped
+    assert not exchanged(folding, "batch_norm")
 
 
 def test_half_precision_and_autocast_are_left_alone():
     model, x = made(Residual).to(torch.bfloat16), images()[:1].to(torch.bfloat16)
     flow, _ = trace(model, x)
-    assert not find_folding(model, flow, [], x).convolutions
+    assert not find_folding(model, flow, [], x).exchanged
     model, x = made(Residual).float(), images()[:1].float()
     flow, _ = trace(model, x)
     with torch.autocast("cpu"):
-        assert not find_folding(model, flow, [], x).convolutions
-    assert find_folding(model, flow, [], x).dropped
+        assert not find_folding(model, flow, [], x).exchanged
+    assert exchanged(find_folding(model, flow, [], x), "batch_norm")
 
 
 def test_images_are_computed_channels_last_unless_the_network_cannot():

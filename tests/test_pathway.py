@@ -154,5 +154,5 @@ def test_clipped_share_by_hand():
     pathway = Pathway(net, find_sites(net, flow), get_rule("avm"))
     pathway.record(x)
     shares = {}
-    pathway.run(perturbed, shares).sum().backward()
+    (-pathway.run(perturbed, shares)).sum().backward()
     assert shares[0].tolist() == [0.5]

@@ -1,17 +1,17 @@
 r"""Selective gradient clipping: the seven rules (paper, section 3.6 and appendix "Derivation").
 
 Let γ be the gradient of the loss with respect to a unit's activation h̃ on the perturbed image, and h the unit's
-activation on the original image. Gradient descent *raises* h̃ where γ ≤ 0 and *lowers* it where γ > 0. Every rule
-splits units into those that must not rise and those that must not fall, and zeroes the gradients that would. A unit
-must not rise where h̃ > h (value matching) or h ≤ 0 (binary matching), and must not fall elsewhere; a rule blocks the
-one, the other or both:
+activation on the original image. Gradient descent moves h̃ along ρ = −γ: it rises where γ ≤ 0 and falls where γ > 0.
+Every rule splits units into those that must not rise, h̃ > h (value matching) or h ≤ 0 (binary matching), and those that
+must not fall, the others, and it blocks the one, the other or both:
 
-    γ̃ = max(γ, 0)  where the unit must not rise  [rules that block rises],
-        min(γ, 0)  where it must not fall        [rules that block falls],        γ elsewhere.
+    ρ̃ = min(ρ, 0)  where the unit must not rise  [rules that block rises],
+        max(ρ, 0)  where it must not fall        [rules that block falls],        ρ elsewhere.
 
-Which units these are depends on the forward pass alone and is kept as the sign of a number, the *margin*: where its
-sign bit is clear the unit must not rise. Comparisons, selections and booleans cost several times as much on a CPU as
-the few passes of plain arithmetic over memory that are used here.
+Which unit is which depends on the forward pass alone and is kept as the sign of a number that points the unit's way
+*home*: h − h̃ for value matching. Where its sign bit is clear the unit may rise, where it is set it may fall; a rule
+that blocks both lets ρ pass where it points home. Comparisons, selections and booleans cost several times as much on a
+CPU as the few passes of plain arithmetic over memory that are used here, and so ρ is what is back-propagated, not γ.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Matching:
 
     Attributes:
         keep: What is kept of the original activation h.
-        margin: The margin from that and h̃, with memory it may use for it; ``None`` where `keep` gives the margin
-            itself, as h̃ plays no part.
+        home: The way home from that and h̃, with memory it may use for it; ``None`` where `keep` gives it already, as
+            h̃ plays no part.
     """
 
     keep: Callable[[Tensor], Tensor]
-    margin: Callable[[Tensor, Tensor, Tensor | None], Tensor] | None = None
+    home: Callable[[Tensor, Tensor, Tensor | None], Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -44,55 +44,54 @@ class Block:
     """What a rule forbids.
 
     Attributes:
-        guard: What the gradient is held against, from the margin, which may be overwritten.
-        clip: The clipped gradient from the gradient and the guard, in the given memory or in new one.
+        guard: What ρ is held against, from the way home, which may be overwritten.
+        clip: What is left of ρ, from ρ and the guard, in the given memory or in new one.
     """
 
     guard: Callable[[Tensor], Tensor]
     clip: Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
-def _excess(reference: Tensor, activation: Tensor, memory: Tensor | None) -> Tensor:
-    # not h̃ − h: where both are equal the sign bit must be set, and a difference of zero has it clear
-    return torch.sub(reference, activation, out=memory).neg_()
+def _back(reference: Tensor, activation: Tensor, memory: Tensor | None) -> Tensor:
+    return torch.sub(reference, activation, out=memory)  # the difference of equal numbers is +0: it may rise
 
 
-def _was_inactive(h: Tensor) -> Tensor:
-    return 0 - h  # not −h: the sign bit of zero must be clear
+def _activity(h: Tensor) -> Tensor:
+    return (0 - h).neg_()  # not h itself: a zero, of either sign, was inactive and may fall
 
 
-def _lowest(margin: Tensor) -> Tensor:
-    """0 where the unit must not rise, −∞ elsewhere."""
-    return _infinite(margin).clamp_(max=0)
+def _highest(home: Tensor) -> Tensor:
+    """0 where the unit must not rise, ∞ elsewhere."""
+    return _infinite(home).clamp_(min=0)
 
 
-def _highest(margin: Tensor) -> Tensor:
-    """0 where the unit must not fall, ∞ elsewhere."""
-    return _infinite(margin).clamp_(min=0)
+def _lowest(home: Tensor) -> Tensor:
+    """0 where the unit must not fall, −∞ elsewhere."""
+    return _infinite(home).clamp_(max=0)
 
 
-def _infinite(margin: Tensor) -> Tensor:
-    return torch.copysign(margin.new_tensor(torch.inf), margin, out=margin)
+def _infinite(home: Tensor) -> Tensor:
+    return torch.copysign(home.new_tensor(torch.inf), home, out=home)
 
 
-def _agreeing(grad: Tensor, margin: Tensor, memory: Tensor | None) -> Tensor:
-    """γ where it has the sign of the margin, else 0: halfway between γ and ±|γ|, which is exact."""
-    return torch.copysign(grad, margin, out=memory).lerp_(grad, 0.5)
+def _homeward(rho: Tensor, home: Tensor, memory: Tensor | None) -> Tensor:
+    """ρ where it has the sign of the way home, else 0: halfway between ρ and ±|ρ|, which is exact."""
+    return torch.copysign(rho, home, out=memory).lerp_(rho, 0.5)
 
 
-def _at_least(grad: Tensor, lowest: Tensor, memory: Tensor | None) -> Tensor:
-    return torch.maximum(grad, lowest, out=memory)
+def _at_most(rho: Tensor, highest: Tensor, memory: Tensor | None) -> Tensor:
+    return torch.minimum(rho, highest, out=memory)
 
 
-def _at_most(grad: Tensor, highest: Tensor, memory: Tensor | None) -> Tensor:
-    return torch.minimum(grad, highest, out=memory)
+def _at_least(rho: Tensor, lowest: Tensor, memory: Tensor | None) -> Tensor:
+    return torch.maximum(rho, lowest, out=memory)
 
 
-VALUE = Matching(torch.clone, _excess)
-BINARY = Matching(_was_inactive)
-RISE = Block(_lowest, _at_least)
-FALL = Block(_highest, _at_most)
-BOTH = Block(lambda margin: margin, _agreeing)
+VALUE = Matching(torch.clone, _back)
+BINARY = Matching(_activity)
+RISE = Block(_highest, _at_most)
+FALL = Block(_lowest, _at_least)
+BOTH = Block(lambda home: home, _homeward)
 
 
 @dataclass(frozen=True)
@@ -115,24 +114,24 @@ class Rule:
     @property
     def follows(self) -> bool:
         """Whether guards are made anew in each pass."""
-        return self.matching is not None and self.matching.margin is not None
+        return self.matching is not None and self.matching.home is not None
 
     def keep(self, reference: Tensor) -> Tensor:
         """What is kept of h, in memory of its own, for all the passes to come."""
         assert self.matching is not None  # noqa: S101  # asked of rules that constrain only
         kept = self.matching.keep(reference)
-        return self.block.guard(kept) if self.matching.margin is None else kept
+        return self.block.guard(kept) if self.matching.home is None else kept
 
     def guard(self, kept: Tensor, activation: Tensor, memory: Tensor | None = None) -> Tensor:
-        """What the gradient of this activation will be held against, perhaps in the given memory."""
-        if self.matching is None or self.matching.margin is None:
+        """What the direction of this activation will be held against, perhaps in the given memory."""
+        if self.matching is None or self.matching.home is None:
             return kept
-        return self.block.guard(self.matching.margin(kept, activation, memory))
+        return self.block.guard(self.matching.home(kept, activation, memory))
 
-    def clip(self, grad: Tensor, guard: Tensor, *, spend: bool = False) -> Tensor:
-        """The gradient without what this rule forbids; a new tensor, or with `spend` the guard's memory."""
-        guard = guard.to(grad.dtype)
-        return self.block.clip(grad, guard, guard if spend else None)
+    def clip(self, rho: Tensor, guard: Tensor, *, spend: bool = False) -> Tensor:
+        """What this rule leaves of ρ = −γ; a new tensor, or with `spend` the guard's memory."""
+        guard = guard.to(rho.dtype)
+        return self.block.clip(rho, guard, guard if spend else None)
 
 
 RULES: dict[str, Rule] = {
@@ -174,4 +173,4 @@ def clip_gradient(grad: Tensor, reference: Tensor, activation: Tensor, rule: str
         )
     if not chosen.constrains:
         return grad
-    return chosen.clip(grad, chosen.guard(chosen.keep(reference), activation))
+    return -chosen.clip(-grad, chosen.guard(chosen.keep(reference), activation))

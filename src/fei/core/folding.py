@@ -1,4 +1,4 @@
-r"""Convolutions computed in a cheaper way that gives the same values, without a change to the network.
+r"""Calls computed in a cheaper way that gives the same values, without a change to the network.
 
 In evaluation mode BatchNorm is affine, so that conv → BatchNorm is one convolution with other weights:
 
@@ -6,14 +6,17 @@ In evaluation mode BatchNorm is affine, so that conv → BatchNorm is one convol
 
 The calls of a pass are exchanged as they are made: the convolution gets w' and b', and BatchNorm hands back what it is
 given. What follows, a clip site behind BatchNorm among it, sees the same values up to rounding. Weights are kept in the
-layout of the images. Channels last, a convolution of single pixels is one product of matrices, images × pixels by
-channels; torch's own way of computing it copies both sides into another order.
+layout of the images.
+
+On a CPU, channels last, three more calls are made in another way. A convolution of single pixels is one product of
+matrices, images × pixels by channels, where torch's own way copies both sides into another order. A ReLU behind a
+convolution works in place, as nobody else reads the value. And zeros around an image are written once.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,52 +26,76 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from fei.core.checks import layout_of
-from fei.core.dataflow import CallKey, Flow, function_name, tensors_in, uncompiled
+from fei.core.dataflow import Call, CallKey, Flow, function_name, tensors_in, uncompiled
 from fei.core.sites import Site
 
-FOLDED = frozenset({"conv2d", "batch_norm"})
 _DTYPES = (torch.float32, torch.float64)
+
+# What is done in place of a call, from the function, its arguments and its keyword arguments.
+Exchange = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
 @dataclass(frozen=True)
-class Convolution:
-    """What a convolution is called with.
+class Folding:
+    """The calls that are exchanged in a pass."""
 
-    Attributes:
-        weight: (outputs, inputs, h, w).
-        bias: (outputs,), or ``None``.
-        pointwise: Whether it is computed as a product of matrices.
-    """
+    exchanged: Mapping[CallKey, Exchange] = field(default_factory=dict)
+
+    @property
+    def functions(self) -> set[str]:
+        """The names of the functions whose calls are exchanged, some of them at least."""
+        return {name for name, _ in self.exchanged}
+
+    def call(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call, or what stands in for it."""
+        exchange = self.exchanged.get(key)
+        return func(*args, **kwargs) if exchange is None else exchange(func, args, kwargs)
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """A convolution with other weights; a pointwise one as a product of matrices."""
 
     weight: Tensor
     bias: Tensor | None
     pointwise: bool
 
     def __call__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The call with these weights in place of its own."""
         if self.pointwise:
             return _Pointwise.apply(args[0], self.weight.flatten(1), self.bias)
         return func(args[0], self.weight, self.bias, *args[3:], **kwargs)
 
 
-@dataclass(frozen=True)
-class Folding:
-    """What is exchanged in a pass.
+def _handed_back(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[0]
 
-    Attributes:
-        convolutions: For each call of conv2d, what is computed instead.
-        dropped: The calls of batch_norm that do nothing any more.
-    """
 
-    convolutions: dict[CallKey, Convolution] = field(default_factory=dict)
-    dropped: frozenset[CallKey] = frozenset()
+def _in_place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _IN_PLACE.get(func, func)(*args, **kwargs)
 
-    def call(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a call, or what stands in for it."""
-        if key in self.dropped:
-            return args[0]
-        convolution = self.convolutions.get(key)
-        return func(*args, **kwargs) if convolution is None else convolution(func, args, kwargs)
+
+def _relu(input: Tensor, inplace: bool = False) -> Tensor:
+    return torch.relu_(input)
+
+
+def _relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    return F.hardtanh_(input, 0.0, 6.0)
+
+
+def _hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    return F.hardtanh_(input, min_val, max_val)
+
+
+_IN_PLACE: dict[Callable[..., Any], Callable[..., Tensor]] = {F.relu: _relu, F.relu6: _relu6, F.hardtanh: _hardtanh}
+_RELUS = frozenset({"relu", "relu6", "hardtanh"})
+
+
+def _padded(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def with_zeros(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+        plain = len(pad) == 4 and min(pad) >= 0 and input.ndim == 4 and mode == "constant" and not value
+        return _Padded.apply(input, tuple(pad)) if plain else func(*args, **kwargs)
+
+    return with_zeros(*args, **kwargs) if func is F.pad else func(*args, **kwargs)
 
 
 class _Pointwise(torch.autograd.Function):
@@ -88,7 +115,7 @@ class _Pointwise(torch.autograd.Function):
 
 def _product(images: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
     n, channels, height, width = images.shape
-    result = torch.empty((n, matrix.shape[1], height, width), dtype=images.dtype, memory_format=torch.channels_last)
+    result = _empty(images, n, matrix.shape[1], height, width)
     rows = result.permute(0, 2, 3, 1).view(-1, matrix.shape[1])
     pixels = images.permute(0, 2, 3, 1).reshape(-1, channels)
     if bias is None:
@@ -98,8 +125,33 @@ def _product(images: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
     return result
 
 
+class _Padded(torch.autograd.Function):
+    """Zeros around images, channels last."""
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, pad: tuple[int, int, int, int]) -> Tensor:
+        """Images (n, c, h, w), and how many columns left and right and rows above and below."""
+        left, right, top, bottom = pad
+        n, channels, height, width = images.shape
+        rows, columns = ctx.inside = slice(top, top + height), slice(left, left + width)
+        result = _empty(images, n, channels, top + height + bottom, left + width + right)
+        for border in (result[:, :, :top], result[:, :, rows.stop :], result[..., :left], result[..., columns.stop :]):
+            border.zero_()
+        result[:, :, rows, columns] = images
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        """The gradient for the images."""
+        return grads[0][:, :, *ctx.inside].contiguous(memory_format=torch.channels_last), None
+
+
+def _empty(like: Tensor, *shape: int) -> Tensor:
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+
+
 def find_folding(model: nn.Module, flow: Flow, sites: Sequence[Site], image: Tensor) -> Folding:
-    """What can be folded in a network; one pass on one image.
+    """What can be exchanged in a network; one pass on one image.
 
     A convolution that is a clip site itself keeps its value, and so does one whose value goes anywhere but into
     BatchNorm. Half precision and autocast are left alone.
@@ -116,28 +168,39 @@ def find_folding(model: nn.Module, flow: Flow, sites: Sequence[Site], image: Ten
     pairs = {
         call.key: call.consumers[0].key
         for call in flow.calls
-        if call.function == "conv2d"
-        and call.key not in held
-        and call.depends
-        and len(call.consumers) == 1
-        and call.consumers[0].function == "batch_norm"
+        if call.function == "conv2d" and call.key not in held and _only_into(call, {"batch_norm"})
     }
     reader = _Reader()
     with uncompiled(), reader:
         model(image.clone().requires_grad_().clone())  # with a gradient, as networks may compute otherwise without
-    convolutions: dict[CallKey, Convolution] = {}
-    dropped: set[CallKey] = set()
     layout = layout_of(image)
     last = image.device.type == "cpu" and layout is torch.channels_last
+    exchanged: dict[CallKey, Exchange] = {}
     for key, (weight, bias, pointwise) in reader.convolutions.items():
         affine = reader.norms.get(pairs[key]) if key in pairs else None
         if affine is not None:
             scale, shift = affine
             weight = weight * scale.view(-1, 1, 1, 1)
             bias = shift if bias is None else bias * scale + shift
-            dropped.add(pairs[key])
-        convolutions[key] = Convolution(weight.contiguous(memory_format=layout), bias, pointwise and last)
-    return Folding(convolutions, frozenset(dropped))
+            exchanged[pairs[key]] = _handed_back
+        exchanged[key] = _Convolution(weight.contiguous(memory_format=layout), bias, pointwise and last)
+    if last:
+        watched = is_watched(model)
+        for call in flow.calls:
+            if call.function == "pad":
+                exchanged[call.key] = _padded
+            elif call.key in exchanged and call.key not in held and _only_into(call, _RELUS) and not watched:
+                exchanged[call.consumers[0].key] = _in_place
+    return Folding(exchanged)
+
+
+def is_watched(model: nn.Module) -> bool:
+    """Whether somebody hooked a module, and so may keep its values or gradients: these are not to be overwritten."""
+    return any(m._forward_hooks or m._backward_hooks or m._backward_pre_hooks for m in model.modules())
+
+
+def _only_into(call: Call, functions: Collection[str]) -> bool:
+    return call.depends and len(call.consumers) == 1 and call.consumers[0].function in functions
 
 
 def _is_pointwise(weight: Tensor, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> bool:
@@ -168,7 +231,7 @@ class _Reader(TorchFunctionMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         name = function_name(func)
-        if name in FOLDED and next(tensors_in(result), None) is not None:
+        if name in ("conv2d", "batch_norm") and next(tensors_in(result), None) is not None:
             key = (name, self._counts[name])
             self._counts[name] += 1
             # weights by position, as modules give them; whoever calls in another way is left alone

@@ -168,12 +168,12 @@ class Optimization:
                 start, end, image = self._blend(chunk.rows, step, deletes)
                 chunk_shares: dict[int, Tensor] | None = {} if first and shares is not None else None
                 score = self._phi(self._pathway.run(image.requires_grad_(), chunk_shares), chunk.rows)
-                towards = image_gradient(sign * score.sum(), image)
-                towards = (towards.to(alpha) * (end.to(alpha) - start.to(alpha))).sum_to_size(
-                    len(towards), *alpha.shape[1:]
+                descent = image_gradient(-sign * score.sum(), image)  # the sign that the pathway asks for
+                along = (descent.to(alpha) * (end.to(alpha) - start.to(alpha))).sum_to_size(
+                    len(descent), *alpha.shape[1:]
                 )
                 real = chunk.rows[: chunk.real]
-                grad[real] += towards[: chunk.real]
+                grad[real] -= along[: chunk.real]
                 if first:
                     phi[real] = score.detach()[: chunk.real].to(phi)
                 for site, share in (chunk_shares or {}).items():

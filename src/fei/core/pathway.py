@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from fei.core.clipgrad import Rule
 from fei.core.dataflow import CallKey, Flow, function_name, tensors_in, uncompiled
-from fei.core.folding import FOLDED, Folding, find_folding
+from fei.core.folding import Folding, find_folding, is_watched
 from fei.core.sites import Site
 from fei.errors import ModelError
 
@@ -31,7 +31,7 @@ class _SiteVisitor(TorchFunctionMode):
         super().__init__()
         self._sites, self._rows, self._folding = sites, rows, folding
         self._wanted: dict[CallKey, int] = {site.key: i for i, site in enumerate(sites)}
-        self._functions = {site.key[0] for site in sites} | (FOLDED if folding.convolutions else set())
+        self._functions = {site.key[0] for site in sites} | folding.functions
         self._counts: Counter[str] = Counter()
         self._visit = visit
         self.visited = 0
@@ -79,7 +79,7 @@ def visit_sites(
     folding = Folding() if folding is None else folding
     images = inputs.clone()  # a network may change its input in place
     with uncompiled():
-        if not sites and not folding.convolutions:
+        if not sites and not folding.exchanged:
             return model(images)
         with _SiteVisitor(sites, visit, len(inputs), folding) as mode:
             output = model(images)
@@ -98,7 +98,7 @@ def folding_that_holds(model: nn.Module, flow: Flow, sites: Sequence[Site], imag
     may be other code that one cannot see through.
     """
     folding = find_folding(model, flow, sites, image)
-    if not folding.convolutions:
+    if not folding.exchanged:
         return folding
     try:
         plain, folded = (_behaviour(model, image, way) for way in (Folding(), folding))
@@ -159,7 +159,8 @@ class Pathway:
     def run(self, inputs: Tensor, shares: dict[int, Tensor] | None = None) -> Any:
         """The network's output on `inputs`, whose back-propagation is clipped at every site.
 
-        It must come before the next `run`, which uses the same memory.
+        What is to be back-propagated is the loss with its sign turned, so that what comes to a site is ρ = −γ, see
+        `fei.core.clipgrad`. It must come before the next `run`, which uses the same memory.
 
         Args:
             inputs: A batch of the recorded shape.
@@ -168,7 +169,7 @@ class Pathway:
         """
         rule, rows = self.rule, len(inputs)
         # fresh memory costs time, so gradients go into that of the guards, unless somebody may keep them
-        spend = rule.follows and shares is None and not _has_backward_hooks(self.model)
+        spend = rule.follows and shares is None and not is_watched(self.model)
 
         def hold(site: int, value: Tensor) -> None:
             kept = self._kept[site]
@@ -181,12 +182,12 @@ class Pathway:
                 return
             guard = self._guards[site] = rule.guard(kept, value.detach(), self._guards.get(site))
 
-            def clip(grad: Tensor | None) -> Tensor | None:
-                if grad is None:  # what uses the value passes no gradient on
+            def clip(rho: Tensor | None) -> Tensor | None:
+                if rho is None:  # what uses the value passes no gradient on
                     return None
-                clipped = rule.clip(grad, guard, spend=spend)
+                clipped = rule.clip(rho, guard, spend=spend)
                 if shares is not None:
-                    shares[site] = _lost_share(grad, clipped, rows)
+                    shares[site] = _lost_share(rho, clipped, rows)
                 return clipped
 
             value.register_hook(clip)
@@ -196,10 +197,6 @@ class Pathway:
     def score(self, inputs: Tensor) -> Any:
         """The network's output on `inputs`, to look at: nothing is clipped."""
         return visit_sites(self.model, [], inputs, lambda _, __: None, self._folding)
-
-
-def _has_backward_hooks(model: nn.Module) -> bool:
-    return any(module._backward_hooks or module._backward_pre_hooks for module in model.modules())
 
 
 def _lost_share(before: Tensor, after: Tensor, rows: int) -> Tensor:
