@@ -62,7 +62,7 @@ class _Convolution:
 
     def __call__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.pointwise:
-            return _Pointwise.apply(args[0], self.weight.flatten(1), self.bias)
+            return _Pointwise.apply(args[0], self.weight.flatten(1), self.bias)  # type: ignore[no-untyped-call]
         return func(args[0], self.weight, self.bias, *args[3:], **kwargs)
 
 
@@ -71,7 +71,8 @@ def _handed_back(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
 
 
 def _in_place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _IN_PLACE.get(func, func)(*args, **kwargs)
+    exchange: Callable[..., Any] = _IN_PLACE.get(func, func)
+    return exchange(*args, **kwargs)
 
 
 def _relu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -93,7 +94,9 @@ _RELUS = frozenset({"relu", "relu6", "hardtanh"})
 def _padded(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     def with_zeros(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
         plain = len(pad) == 4 and min(pad) >= 0 and input.ndim == 4 and mode == "constant" and not value
-        return _Padded.apply(input, tuple(pad)) if plain else func(*args, **kwargs)
+        if not plain:
+            return func(*args, **kwargs)
+        return _Padded.apply(input, tuple(pad))  # type: ignore[no-untyped-call]
 
     return with_zeros(*args, **kwargs) if func is F.pad else func(*args, **kwargs)
 
