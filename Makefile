@@ -1,6 +1,8 @@
 # make demo   installs the project into .venv and explains an image that came with it
 # make test   installs the test tools as well, then lints, type-checks and runs every test
 # make lint   lints and type-checks
+# make bench  measures speed, prints the tables and writes docs/performance.md; about an hour
+# make study  computes what is missing of the study and writes docs/results.md; hours
 # make kill   kills benchmark runs at random moments, twenty times, and compares the tables
 # make clean  removes .venv, caches and build products
 
@@ -19,7 +21,7 @@ INSTALLED_TEST := $(VENV)/.installed-test-$(REQUIREMENTS)
 CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 
-.PHONY: demo test lint kill clean
+.PHONY: demo test lint bench study kill clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -32,6 +34,14 @@ lint: $(INSTALLED_TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench: $(INSTALLED_TEST)
+	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/pages.py
+
+study: $(INSTALLED_TEST)
+	$(BIN)/python -m studies.run
+	$(BIN)/python -m studies.page
 
 kill: $(INSTALLED_TEST)
 	FEI_KILLS=20 $(BIN)/python -m pytest -k kill

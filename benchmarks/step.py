@@ -1,9 +1,10 @@
 """Cost of one FEI step over a bare forward + input gradient of the same batch.
 
-    python benchmarks/step.py [--networks squeezenet,resnet50] [--repeats 7]
+    python benchmarks/step.py [--networks squeezenet,resnet50] [--variants vm,none] [--repeats 16]
 
-Both are timed in one run, alternating, and the median ratio is reported with its range: the machine's own speed
-cancels. A step here is what the optimisation does: blend, forward, clipped backward, mask update.
+A step here is what the optimisation does: blend, forward, clipped backward, mask update. After each step of one
+explanation a bare pass is timed, and the ratios of the pairs are reported, median and quartiles: the machine's own
+speed, and what else it does, cancels.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections.abc import Sequence
 
 import torch
-from _common import NETWORKS, PHOTOS, Results, load, photo
+from _common import PHOTOS, Results, load, photo
 from torch import Tensor
 
 import fei
@@ -31,46 +32,51 @@ def bare(model: Classifier, batch: Tensor, target: int) -> float:
     return time.perf_counter() - start
 
 
-def step(model: Classifier, x: Tensor, variant: str, preset: str) -> float:
-    """Seconds of one optimisation step: (5 steps) − (1 step) over 4, so that tracing and recording cancel."""
+def ratios(model: Classifier, x: Tensor, variant: str, preset: str, repeats: int) -> list[float]:
+    """Seconds of a step over those of a bare pass right after it, for each of `repeats` steps after the first two."""
+    batch = x.repeat(5, 1, 1, 1)
+    found: list[float] = []
+    since = time.perf_counter()
 
-    def run(steps: int) -> float:
-        start = time.perf_counter()
-        fei.FEI(model, variant, preset=preset, steps=steps).explain(x, 0)
-        return time.perf_counter() - start
+    def after_step(done: int, total: int) -> None:
+        nonlocal since
+        took = time.perf_counter() - since
+        found.append(took / bare(model, batch, 0))
+        since = time.perf_counter()
 
-    return (run(5) - run(1)) / 4
+    fei.FEI(model, variant, preset=preset, steps=repeats + 2).explain(x, 0, progress=after_step)
+    return found[2:]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", default="resnet50,googlenet,mobilenet_v1,efficientnet_lite0,squeezenet")
     parser.add_argument("--variants", default=",".join(VARIANTS))
     parser.add_argument("--preset", default="fast")
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=16)
     options = parser.parse_args(arguments)
     results = Results("step")
-    print(f"{'network':20} {'variant':7} ratio (range over {options.repeats} repeats)")
+    print(f"{'network':20} {'variant':7} ratio (quartiles of {options.repeats} repeats)")
     for network in options.networks.split(","):
         model = load(network)
         x = photo(model, PHOTOS[0])
-        batch = x.repeat(5, 1, 1, 1)
-        bare(model, batch, 0)
+        bare(model, x.repeat(5, 1, 1, 1), 0)
         for variant in options.variants.split(","):
-            ratios = [step(model, x, variant, options.preset) / bare(model, batch, 0) for _ in range(options.repeats)]
+            found = ratios(model, x, variant, options.preset, options.repeats)
+            low, median, high = statistics.quantiles(found, n=4) if len(found) > 1 else found * 3
             row = {
                 "network": network,
                 "variant": variant,
                 "preset": options.preset,
-                "ratio": statistics.median(ratios),
-                "low": min(ratios),
-                "high": max(ratios),
+                "ratio": median,
+                "low": low,
+                "high": high,
                 "repeats": options.repeats,
                 "threads": torch.get_num_threads(),
             }
             results.append(row)
-            print(f"{network:20} {variant:7} {row['ratio']:.2f} ({row['low']:.2f}-{row['high']:.2f})", flush=True)
+            print(f"{network:20} {variant:7} {median:.2f} ({low:.2f}-{high:.2f})", flush=True)
 
 
 if __name__ == "__main__":

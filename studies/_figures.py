@@ -21,7 +21,7 @@ _LINES = (
 CAPTIONS: Mapping[str, str] = {
     "faithfulness": "Insertion against MSE at the last feature layer: one point a method, with 95 % intervals.",
     "layers": "Activations layer by layer, with 95 % intervals",
-    "steps": "Scores against passes: the fast preset with 5 to 60 steps, and the paper's (diamond and dashed line).",
+    "steps": "Scores against passes: the fast preset (ring) with more and fewer steps, the paper's (diamond, line).",
     "cost": "Passes an image, forwards and backwards, against insertion and MSE.",
     "black-image": "How often a class is found in a black image, with Wilson's 95 % intervals.",
     "sanity": "Similarity to the original map as layers are re-initialised from the logits down.",

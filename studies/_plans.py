@@ -14,7 +14,7 @@ FOLDER = Path(__file__).resolve().parent
 SCORES = FOLDER / "scores"
 # The most important first: whoever has to stop early has these.
 ORDER = (
-    "steps", "main", "black-image", "paper", "ablation", "resnet50", "cub", "protocols", "sanity", "residual", "seeds",
+    "steps", "main", "black-image", "paper", "ablation", "sanity", "residual", "resnet50", "cub", "protocols", "seeds",
     "googlenet",
 )  # fmt: skip
 # What a trial changes in a method's options: as little work as it takes to go through all of its code.

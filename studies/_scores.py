@@ -36,6 +36,8 @@ def keep(folder: Path, exported: Path, target: Path) -> bool:
     """
     table = _compact(pyarrow.parquet.read_table(exported))
     scores = target.with_name(f"{target.name}.parquet")
+    if not len(table):
+        return False  # a run that was begun and has nothing yet
     if scores.is_file() and pyarrow.parquet.read_table(scores).equals(table):
         return False
     with Store.open(folder, readonly=True) as store:

@@ -27,23 +27,27 @@ def words(prose: Prose, name: str) -> str:
     return (text.strip() or _UNWRITTEN) + "\n"
 
 
-def bench_table(store: Store, layout: str, pair: int = 0, *, tests: bool = True) -> str:
-    """A table of the benchmark with intervals, its notes, and its paired tests folded away."""
-    made = table(store, layout, pair)
-    parts = [made.markdown(intervals=True), "\n".join(f"- {escaped(note)}" for note in _notes(made))]
-    if tests and (text := made.tests()):
+def bench_table(store: Store, layout: str) -> str:
+    """A table of the benchmark, its notes, and its paired tests folded away.
+
+    With intervals over the photographs; of several seeds it shows the spread over these, and the intervals folded away.
+    """
+    made = table(store, layout)
+    seeds = len(store.plan.seeds) > 1
+    parts = [made.markdown(intervals=not seeds), "\n".join(f"- {escaped(note)}" for note in _notes(made))]
+    if seeds:
+        parts.append(f"<details><summary>95 % intervals</summary>\n\n{made.markdown(intervals=True)}\n</details>")
+    if text := made.tests():
         parts.append(f"<details><summary>Paired tests</summary>\n\n{text}\n</details>")
     return "\n".join(parts) + "\n"
 
 
 def _notes(made: Table) -> list[str]:
-    """A table's notes; intervals are in the table here, and there is no CSV file."""
+    """A table's notes; intervals stand in the table, or below it, and there is no CSV file."""
     return [
         note.replace(
             "; 95 % bootstrap intervals over the images are in the CSV file", ", with 95 % bootstrap intervals"
-        )
-        .replace(", which the CSV file names", "")
-        .replace("Mean ± standard deviation over", "Mean over")
+        ).replace(", which the CSV file names", "")
         for note in made.notes
     ]
 

@@ -102,7 +102,7 @@ def reached(numbers: Numbers, label: str) -> tuple[int, int]:
 
 
 def steps_figure(numbers: Numbers) -> Figure:
-    """The scores against the passes backwards, a panel a score; the preset "paper" as a diamond and a dashed line."""
+    """The scores against the passes backwards, a panel a score; the presets are a ring, and a diamond with a line."""
     figure = new_figure(4.6)
     panels: Any = figure.subplots(2, 2)
     labels = [row.label for row in numbers.plan.methods]
@@ -118,13 +118,16 @@ def steps_figure(numbers: Numbers) -> Figure:
                 {
                     (passes(numbers, pair, row)[1], e.mean / scale, e.low / scale, e.high / scale)
                     for row in numbers.rows
-                    if labels[row] not in (_BASE, _PRESET) and (e := numbers.estimate(pair, row, which)) is not None
+                    if labels[row] != _BASE and (e := numbers.estimate(pair, row, which)) is not None
                 }
             )
             if points:
                 x, mean, low, high = np.array(points).T
                 axes.plot(x, mean, color=colour, marker="o", markersize=4, linewidth=1.5, label=each.name)
                 axes.fill_between(x, low, high, color=colour, alpha=0.12, linewidth=0)
+            if (preset := numbers.estimate(pair, labels.index(_PRESET), which)) is not None:
+                at = passes(numbers, pair, labels.index(_PRESET))[1]
+                axes.plot([at], [preset.mean / scale], color=colour, marker="o", markersize=8, markerfacecolor="none")
             base = numbers.estimate(pair, _base(numbers), which)
             if base is not None:
                 at = passes(numbers, pair, _base(numbers))[1]

@@ -17,8 +17,10 @@ things do alike, "within a margin around 0".
 - *partly*: some are yes, and some no or fewer than half yes;
 - *not*: some are no and none is yes.
 
-No correction is made for the number of comparisons: of forty that are truly equal, one is expected to say yes, and one
-no.
+Nothing is corrected for the number of comparisons, and bootstrap intervals over few photographs are too narrow: of
+normally distributed differences they hold the mean in about 84 % of all cases with five photographs and 90 % with ten,
+not in 95 %. Of things that are truly equal, one comparison in twelve is so expected to say yes with five photographs,
+and one no; one in twenty with ten. A single yes or no is a hint, many are evidence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write docs/results.md, its figures, and the numbers of docs/which-variant.md from the committed scores.
+"""Write docs/results.md, its figures, and the study's numbers in other pages from the committed scores.
 
     python -m studies.page [--check] [--scores FOLDER] [--docs FOLDER]
 
@@ -29,7 +29,8 @@ from fei.bench._numbers import Numbers
 from fei.bench._style import picture
 from fei.bench.store import Store
 
-RESULTS, ADVICE = "results.md", "which-variant.md"
+RESULTS = "results.md"
+BY_HAND = ("which-variant.md", "performance.md")  # with numbers of the study between comments
 _HEAD = "<!-- Written by `python -m studies.page`; the words are in studies/prose.toml. -->\n"
 
 
@@ -44,24 +45,24 @@ def results(folder: Path) -> str:
         return "\n".join(_results(stores)).rstrip() + "\n"
 
 
-def advice(folder: Path, page: str) -> str:
-    """The page of advice with today's numbers between its ``begin NAME`` and ``end NAME`` comments."""
+def with_numbers(folder: Path, page: str) -> str:
+    """A page written by hand with today's numbers between its ``begin study-NAME`` and ``end study-NAME`` comments."""
     with ExitStack() as stack:
         study = {name: Numbers(stack.enter_context(opened(name, folder))) for name in ORDER if committed(name, folder)}
         blocks = {
             "variants": sections.variants_table(study),
             "steps": _steps.steps_table(study["steps"]) if "steps" in study else "",
+            "steps-differences": _steps.differences_table(study["steps"]) if "steps" in study else "",
             "verdicts": sections.summary_table(study),
         }
-    for name, text in blocks.items():
-        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-        parts = re.split(f"(?<={begin}).*?(?={end})", page, flags=re.DOTALL)
-        if len(parts) != 2:
-            raise SystemExit(
-                f"{ADVICE} has {len(parts) - 1} blocks '{name}'; expected one between '{begin}' and '{end}'"
-            )
-        page = f"{parts[0]}\n{text}{parts[1]}"
-    return page
+
+    def block(found: re.Match[str]) -> str:
+        name = found.group(1)
+        if name not in blocks:
+            raise SystemExit(f"there is no block 'study-{name}'; the blocks are {', '.join(blocks)}")
+        return f"<!-- begin study-{name} -->\n{blocks[name]}<!-- end study-{name} -->"
+
+    return re.sub(r"<!-- begin study-(\S+) -->\n.*?<!-- end study-\1 -->", block, page, flags=re.DOTALL)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,8 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     options = parser.parse_args(arguments)
     pages = {RESULTS: results(options.scores)}
-    if (options.docs / ADVICE).is_file():
-        pages[ADVICE] = advice(options.scores, (options.docs / ADVICE).read_text(encoding="utf-8"))
+    for name in BY_HAND:
+        if (options.docs / name).is_file():
+            pages[name] = with_numbers(options.scores, (options.docs / name).read_text(encoding="utf-8"))
     if options.check:
         old = [name for name, text in pages.items() if not _is(options.docs / name, text)]
         old += [name for name in linked_images(pages[RESULTS]) if not (options.docs / name).is_file()]

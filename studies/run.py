@@ -24,11 +24,11 @@ from studies.photographs import ASSETS, ROOT
 
 from fei.bench.store import Store
 
-_FAILED_UNITS = 1  # exit code of `fei bench` where some units failed: the others count
+_STOPPED = 3
 
 
 def run_plan(name: str, options: argparse.Namespace) -> int:
-    """Compute what is missing of a plan and keep its scores; the exit code of `fei bench`."""
+    """Compute what is missing of a plan and keep its scores; the exit code of `fei bench`, 1 if units failed."""
     folder = options.out / name
     plan = changed(plan_of(name), trial=options.trial, keep_maps=options.keep_maps)
     written = options.out / f"{name}.toml"
@@ -43,8 +43,9 @@ def run_plan(name: str, options: argparse.Namespace) -> int:
         command += ["--reuse", str(source)]
     print(f"{name}: {plan.name}", flush=True)
     code = _bench(*command)
-    if code in (0, _FAILED_UNITS):
-        export_plan(name, options)
+    if not _is_through(folder):
+        return code or _STOPPED
+    export_plan(name, options)
     return code
 
 
@@ -89,9 +90,18 @@ def main() -> int:
             export_plan(name, options)
             continue
         worst = max(worst, code := run_plan(name, options))
-        if code not in (0, _FAILED_UNITS):
+        if not _is_through(options.out / name):
             return code  # interrupted, or refused with a sentence
     return worst
+
+
+def _is_through(folder: Path) -> bool:
+    """Whether every unit of a run is done or has failed."""
+    if not Store.begun(folder):
+        return False
+    with Store.open(folder, readonly=True) as store:
+        counts = store.counts()
+    return counts["pending"] == 0 and counts["done"] + counts["failed"] > 0
 
 
 def _others(name: str, options: argparse.Namespace) -> list[Path]:

@@ -1,0 +1,395 @@
+"""The study: its plans can be computed, its page is what the committed scores say, its verdicts follow their rule."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import skimage
+import torch
+from torch import Tensor, nn
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # `studies` is a folder of the repository, not of the package
+
+from studies import _plans, _scores, page  # noqa: E402
+from studies._hypotheses import HYPOTHESES  # noqa: E402
+from studies._verdicts import (  # noqa: E402
+    Comparison,
+    paired_difference,
+    rate_against,
+    rate_difference,
+    verdict,
+)
+from studies.l2_penalty import L2Penalty  # noqa: E402
+from studies.own_methods import FewerChannels, OtherReference  # noqa: E402
+from studies.photographs import LARGEST, USED, first_fresh_seed, is_fresh  # noqa: E402
+
+import fei  # noqa: E402
+from fei.bench.exchange import export  # noqa: E402
+from fei.bench.plan import Plan  # noqa: E402
+from fei.bench.runner import run  # noqa: E402
+from fei.bench.store import Store  # noqa: E402
+
+# Plans
+
+
+def test_every_plan_is_in_the_order_and_valid() -> None:
+    assert {file.stem for file in _plans.FOLDER.glob("*.toml")} - {"prose"} == set(_plans.ORDER)
+    for name in _plans.ORDER:
+        assert _plans.plan_of(name).name
+
+
+def test_the_main_plan_has_every_method() -> None:
+    reduced = {"studies.own_methods:FewerChannels": "scorecam"}
+    named = {reduced.get(row.name, row.name) for row in _plans.plan_of("main").methods}
+    assert named == set(fei.methods.available())
+    for name in ("resnet50", "seeds"):
+        assert _plans.plan_of(name).methods == _plans.plan_of("main").methods
+
+
+def test_fei_has_the_default_preset_where_nothing_else_is_said() -> None:
+    for name in ("main", "resnet50", "black-image", "cub"):
+        assert all(not row.options for row in _plans.plan_of(name).methods if row.name.startswith("fei-"))
+
+
+def test_what_is_reduced_says_so() -> None:
+    for row in _plans.plan_of("main").methods:
+        assert bool(row.options) == row.label.endswith("]"), row.label
+
+
+def test_a_trial_asks_for_little_and_stays_valid() -> None:
+    for name in _plans.ORDER:
+        trial = _plans.changed(_plans.plan_of(name), trial=True)
+        assert len(trial.seeds) == 1
+        assert all(pair.sample == 1 for pair in trial.pairs if pair.data)
+        assert all(row.options.get("steps", 2) <= 2 for row in trial.methods)
+    assert not _plans.changed(_plans.plan_of("main")).keep_maps
+    assert _plans.changed(_plans.plan_of("main"), keep_maps=True).keep_maps
+
+
+def test_the_assets_may_be_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_plans, "ASSETS", tmp_path)
+    plan = _plans.plan_of("main")
+    placed = _plans.changed(plan)
+    assert placed.pairs[1].model == f"{tmp_path}/zoo.py:squeezenet"
+    assert placed.pairs[1].data == f"imagenet:{tmp_path}/imagenet"
+    assert placed.pairs[0].model == "efficientnet_lite0"
+    for one, other in zip(placed.pairs, plan.pairs, strict=True):
+        assert (_plans.portable(one.model), _plans.portable(one.data or "")) == (other.model, other.data)
+
+
+def test_the_photographs_are_fresh(assets: Path) -> None:
+    photographs = fei.data.load(f"imagenet:{assets / 'imagenet'}")
+    seeds = {pair.sample_seed for name in _plans.ORDER for pair in _plans.plan_of(name).pairs if pair.data}
+    assert seeds == {0} == {first_fresh_seed(photographs)}
+    largest = max(pair.sample or 0 for name in _plans.ORDER for pair in _plans.plan_of(name).pairs)
+    assert largest <= LARGEST
+    used = [item for item in photographs if item.id.split("/")[0] in USED]
+    assert used
+    assert not is_fresh(photographs.sample(len(photographs), 0))
+
+
+# Verdicts, by hand
+
+
+def _said(low: float, high: float, margin: float = 0.0) -> str:
+    return Comparison("here", "this", (low + high) / 2, low, high, 5, margin).answer
+
+
+def test_a_comparison_answers_by_its_interval() -> None:
+    assert (_said(0.1, 0.3), _said(-0.3, -0.1), _said(-0.1, 0.3)) == ("yes", "no", "open")
+    assert (_said(-0.04, 0.03, 0.05), _said(0.06, 0.2, 0.05), _said(-0.2, 0.01, 0.05)) == ("yes", "no", "open")
+    assert _said(math.nan, math.nan) == "open"
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ("", "not testable here"),
+        ("ooo", "not testable here"),
+        ("yyy", "holds"),
+        ("yyoo", "holds"),
+        ("yooo", "partly"),
+        ("yyyyyn", "partly"),
+        ("nooo", "not"),
+        ("nnn", "not"),
+    ],
+)
+def test_a_verdict_counts_the_answers(answers: str, expected: str) -> None:
+    intervals = {"y": (0.1, 0.2), "n": (-0.2, -0.1), "o": (-0.1, 0.1)}
+    made = [Comparison("", "", 0.0, *intervals[answer], 5) for answer in answers]
+    assert verdict(made) == expected
+
+
+def test_differences_are_paired_by_photograph_with_seeds_averaged() -> None:
+    ours = np.array([[0.5, 0.7], [0.4, 0.4], [np.nan, np.nan]])
+    others = np.array([[0.2, 0.2], [0.3, np.nan], [0.1, 0.1]])
+    found = paired_difference("", "", ours, others)
+    assert found is not None
+    assert found.difference == pytest.approx((0.4 + 0.1) / 2)
+    assert found.count == 2
+    assert found.low == pytest.approx(0.1)
+    assert found.high == pytest.approx(0.4)
+    turned = paired_difference("", "", ours, others, higher_is_better=False)
+    assert turned is not None
+    assert turned.difference == pytest.approx(-found.difference)
+    assert paired_difference("", "", ours * np.nan, others) is None
+
+
+def test_rates_differ_by_newcombe() -> None:
+    # Newcombe 1998, table II, example (a): 56/70 against 48/80 is .2, from .0524 to .3339
+    one, two = (np.array([[1.0]] * hits + [[0.0]] * (n - hits)) for hits, n in ((56, 70), (48, 80)))
+    found = rate_difference("", "", one, two)
+    assert found is not None
+    assert (found.difference, found.low, found.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
+
+
+def test_a_rate_against_a_level() -> None:
+    # Wilson's interval of 18 in 20 is .699 to .972
+    fired = np.array([[1.0]] * 18 + [[0.0]] * 2)
+    above, below = (rate_against("", "", fired, 0.5, above=above) for above in (True, False))
+    assert above is not None
+    assert below is not None
+    assert (above.low, above.high) == pytest.approx((0.199, 0.472), abs=1e-3)
+    assert (above.answer, below.answer) == ("yes", "no")
+
+
+@pytest.mark.parametrize(("photographs", "held"), [(5, 0.84), (10, 0.90)])
+def test_intervals_over_few_photographs_are_as_narrow_as_the_page_says(photographs: int, held: float) -> None:
+    differences = np.random.default_rng(0).normal(size=(600, photographs, 1))
+    found = [paired_difference("", "", each, np.zeros_like(each)) for each in differences]
+    share = np.mean([one is not None and one.low <= 0 <= one.high for one in found])
+    assert share == pytest.approx(held, abs=0.03)
+
+
+# Claims on numbers made up for them
+
+
+class _Numbers:
+    """Numbers of a plan, given for each label and metric; the same on all of its networks."""
+
+    def __init__(self, name: str, given: dict[str, dict[str, list[float]]]) -> None:
+        self.plan, self._given = _plans.plan_of(name), given
+
+    def protocols(self, kind: str, metric: str) -> list[str]:
+        return ["fei-paper/1"]
+
+    def layers(self, pair: int, kind: str, metric: str, protocol: str) -> list[str]:
+        return ["early", "last"]
+
+    def values(self, pair: int, row: int, quantity: object) -> np.ndarray:
+        assert getattr(quantity, "layer", "") in ("", "last")
+        found = self._given.get(self.plan.methods[row].label, {}).get(quantity.metric)  # type: ignore[attr-defined]
+        return np.full((4, 1), np.nan) if found is None else np.array(found)[:, None]
+
+
+def _verdict(name: str, **study: _Numbers) -> str:
+    (hypothesis,) = [each for each in HYPOTHESES if each.name == name]
+    return hypothesis.verdict({key.replace("_", "-"): value for key, value in study.items()})  # type: ignore[misc]
+
+
+def _around(mean: float) -> list[float]:
+    return [mean - 0.02, mean - 0.01, mean + 0.01, mean + 0.02]
+
+
+def test_claims_about_variants() -> None:
+    variants = {f"FEI-{name}": {"insertion": _around(0.5), "mse": _around(1.0)} for name in ("VM", "IVM", "AVM", "IBM")}
+    none = {"FEI-NONE": {"insertion": _around(0.8), "mse": _around(3.0)}}
+    assert _verdict("H1", main=_Numbers("main", variants | none)) == "holds"
+    assert _verdict("H2", main=_Numbers("main", variants | none)) == "holds"
+    reversed_ = {"FEI-NONE": {"insertion": _around(0.1), "mse": _around(0.2)}}
+    assert _verdict("H1", main=_Numbers("main", variants | reversed_)) == "not"
+    assert _verdict("H2", main=_Numbers("main", variants | reversed_)) == "not"
+    assert _verdict("H4", main=_Numbers("main", variants)) == "not testable here"
+    best = variants | {"FEI-IBM": {"insertion": _around(0.7)}}
+    assert _verdict("H4", main=_Numbers("main", best)) == "holds"
+    assert _verdict("H4", main=_Numbers("main", best | {"FEI-AVM": {"insertion": _around(0.9)}})) == "partly"
+
+
+def test_the_claim_about_vm_is_against_every_method() -> None:
+    others = {row.label: {"mse": _around(2.0), "cosine": _around(0.3)} for row in _plans.plan_of("main").methods}
+    best = {"FEI-VM": {"mse": _around(1.0), "cosine": _around(0.6)}}
+    assert _verdict("H3", main=_Numbers("main", others | best)) == "holds"
+    better = {"Occlusion": {"mse": _around(0.5), "cosine": _around(0.9)}}
+    assert _verdict("H3", main=_Numbers("main", others | best | better)) == "partly"
+
+
+def test_claims_about_black_images() -> None:
+    always, never = [1.0] * 20, [0.0] * 20
+    quiet = {f"FEI-{name}": {"fired": never} for name in ("VM", "IVM", "IBM", "AVM")}
+    numbers = _Numbers("black-image", quiet | {"FEI-NONE": {"fired": always}})
+    assert _verdict("H5", black_image=numbers) == "holds"
+    assert _verdict("H5", black_image=_Numbers("black-image", quiet | {"FEI-NONE": {"fired": never}})) == (
+        "not testable here"
+    )
+    # AVM quiet everywhere: so it should be on two networks, and not on the sequential one
+    assert _verdict("H6", black_image=numbers) == "partly"
+
+
+def test_claims_about_the_ablation() -> None:
+    def rows(**given: list[float]) -> dict[str, list[float]]:
+        return given
+
+    base = rows(insertion=_around(0.5), mse=_around(1.0), cosine=_around(0.6))
+    good = rows(insertion=_around(0.6), mse=_around(0.5), cosine=_around(0.8))
+    labels = [row.label for row in _plans.plan_of("ablation").methods]
+    all_alike = _Numbers("ablation", dict.fromkeys(labels, base))
+    for name in ("H9", "H10"):
+        assert _verdict(name, ablation=all_alike) == "holds"
+    assert _verdict("H7", ablation=all_alike) == "not testable here"
+    early = {label: good for label in labels if label.startswith("first ")}
+    assert _verdict("H7", ablation=_Numbers("ablation", dict.fromkeys(labels, base) | early)) == "holds"
+    paper = _Numbers("ablation", dict.fromkeys(labels, base) | {"preset=paper": good})
+    assert _verdict("H8", ablation=paper) == "holds"
+    assert _verdict("H9", ablation=paper) == "not"
+
+
+# Methods of the study
+
+
+class _Bright(nn.Module):
+    """Two classes: how bright the left half is, and the right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        nn.init.constant_(self.conv.weight, 0.1)
+        nn.init.zeros_(self.conv.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        half = x.shape[-1] // 2
+        values = self.conv(x).relu().mean(1)
+        return torch.stack([values[..., :half].mean((1, 2)), values[..., half:].mean((1, 2))], 1) * 10
+
+
+def test_the_penalty_with_weight_zero_is_fei_without_a_constraint() -> None:
+    model, image = _Bright().eval(), torch.rand(1, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    expected = fei.FEI(model, "none", steps=4).attribute(image, 0)
+    assert isinstance(expected, Tensor)
+    torch.testing.assert_close(L2Penalty(weight=0.0, steps=4)(model, image, 0), expected, atol=1e-4, rtol=1e-3)
+
+
+def test_the_penalty_keeps_activations() -> None:
+    model, image = _Bright().eval(), torch.rand(1, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    reference = torch.zeros(1, 3, 1, 1)
+
+    def moved(weight: float) -> float:
+        alpha = L2Penalty(weight=weight, steps=20)(model, image, 0, reference=reference)
+        with torch.no_grad():
+            kept, original = (model.conv(x).relu() for x in (alpha * image, image))
+        return float((kept - original).square().mean())
+
+    assert moved(1e3) < moved(0.0)
+
+
+def test_another_reference_is_that_of_the_optimisation() -> None:
+    model, image = _Bright().eval(), torch.rand(1, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    expected = fei.FEI(model, "vm", steps=3).attribute(image, 1, "blur")
+    torch.testing.assert_close(OtherReference(kind="blur", steps=3)(model, image, 1), expected)
+    with pytest.raises(fei.errors.InputError, match="unknown reference 'plaid'"):
+        OtherReference(kind="plaid")
+
+
+# Scores and pages
+
+
+_NETWORK = """
+import torch
+from torch import nn
+
+def network():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return made().eval()
+
+def made():
+    body = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Conv2d(4, 6, 3, 2), nn.ReLU())
+    model = nn.Sequential(body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 5))
+    model.input_size, model.feature_layers = 32, ["0.1", "0.3"]
+    return model
+"""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scores of a small run of a tiny network, as if it were the ablation."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "network.py").write_text(_NETWORK)
+    rows = [{"name": "random", "label": "FEI-VM"}, {"name": "saliency", "label": "preset=paper"}]
+    data = str(Path(skimage.__file__).parent / "data" / "c[ho][ef][lf]*.png")
+    pair = {"model": f"{folder / 'network.py'}:network", "data": data, "name": "SqueezeNet"}
+    plan = Plan.model_validate(
+        {"name": "tiny", "pairs": [pair], "methods": rows, "metrics": {"protocols": ["fei-paper", "rise"]}}
+    )
+    run(plan, folder / "run")
+    with Store.open(folder / "run", readonly=True) as store:
+        export(store, folder / "export.parquet")
+    (folder / "scores").mkdir()
+    assert _scores.keep(folder / "run", folder / "export.parquet", folder / "scores" / "ablation")
+    return folder
+
+
+def test_score_cam_with_all_its_channels_is_score_cam(tiny: Path) -> None:
+    model = fei.models.load(f"{tiny / 'network.py'}:network")
+    image = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    whole = fei.methods.create("scorecam")(model, image)
+    torch.testing.assert_close(FewerChannels(channels=6)(model, image), whole)
+    assert not torch.allclose(FewerChannels(channels=1)(model, image), whole)
+
+
+def test_scores_come_back_as_a_run(tiny: Path) -> None:
+    with (
+        _scores.opened("ablation", tiny / "scores") as store,
+        Store.open(tiny / "run", readonly=True) as original,
+    ):
+        assert store.plan.name == "Ablation"
+        ours, theirs = (
+            {(r["method"], r["item"], r["metric"], r["protocol"], r["layer"]): r["value"] for r in each.results()}
+            for each in (store, original)
+        )
+        assert ours == theirs
+        depths = {(r["layer"], r["depth"]) for r in store.results() if r["layer"]}
+        assert depths == {(r["layer"], r["depth"]) for r in original.results() if r["layer"]}
+        names = {protocol for (protocol,) in store.rows("SELECT DISTINCT protocol FROM curves")}
+        assert names == {"fei-paper/1"}  # the 33 points of RISE's are left out
+    assert not _scores.keep(tiny / "run", tiny / "export.parquet", tiny / "scores" / "ablation")  # nothing is new
+
+
+def test_the_page_of_few_scores_shows_them(tiny: Path) -> None:
+    text = page.results(tiny / "scores")
+    assert "Not computed yet: steps, main" in text
+    assert "H9: not testable here" in text
+    with Store.open(tiny / "run", readonly=True) as store:
+        (mean,) = store.rows(
+            "SELECT avg(value) FROM results "
+            "WHERE metric = 'insertion' AND protocol = 'fei-paper/1' AND method = 'FEI-VM'"
+        )[0]
+    assert f"{mean:.3f}" in text
+    assert text == page.results(tiny / "scores")
+
+
+def test_the_pages_are_what_the_scores_say() -> None:
+    """`docs/results.md` and the study's numbers in other pages, from the committed scores alone."""
+    assert (ROOT / "docs" / page.RESULTS).read_text(encoding="utf-8") == page.results(_plans.SCORES)
+    for name in page.BY_HAND:
+        text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+        assert text == page.with_numbers(_plans.SCORES, text), name
+    for name in page.linked_images(page.results(_plans.SCORES)):
+        assert (ROOT / "docs" / name).is_file(), name
+
+
+def test_check_tells_of_a_page_that_is_old(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in page.BY_HAND:
+        shutil.copy(ROOT / "docs" / name, tmp_path)
+    folders = ["--scores", str(tiny / "scores"), "--docs", str(tmp_path)]
+    assert page.main(folders) == 0
+    assert page.main([*folders, "--check"]) == 0
+    assert capsys.readouterr().err == ""
+    (tmp_path / page.RESULTS).write_text("old")
+    assert page.main([*folders, "--check"]) == 1
+    assert "docs/results.md is not what the scores say" in capsys.readouterr().err
