@@ -84,11 +84,11 @@ BLOCKS |= {
 
 
 def filled(text: str) -> str:
-    """A page with its blocks written anew."""
+    """A page with its blocks written anew; those that another tool fills stay."""
 
     def block(match: re.Match[str]) -> str:
         name = match.group(1)
-        return f"<!-- begin {name} -->\n{BLOCKS[name]()}\n<!-- end {name} -->"
+        return match.group() if name not in BLOCKS else f"<!-- begin {name} -->\n{BLOCKS[name]()}\n<!-- end {name} -->"
 
     return re.sub(r"<!-- begin (\S+) -->\n.*?<!-- end \1 -->", block, text, flags=re.DOTALL)
 
@@ -107,7 +107,7 @@ def main() -> None:
             if not check:
                 page.write_text(new)
                 print("wrote", page.name)
-    if not check:
+    if not check and Results("growth").rows:
         growth.figure(Results("growth"), DOCS / "images" / "growth.svg")
     if check and stale:
         raise SystemExit(f"not what the results say: {', '.join(page.name for page in stale)}; run benchmarks/pages.py")

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Sequence
 
 import torch
-from _common import PHOTOS, Results, load, photo
+from _common import PHOTOS, Results, clock, load, photo
 from torch import Tensor
 
 import fei
@@ -26,23 +25,23 @@ VARIANTS = ("none", "vm", "ivm", "avm", "ibm", "bm", "abm")
 
 def bare(model: Classifier, batch: Tensor, target: int) -> float:
     """Seconds of one forward and input gradient."""
-    start = time.perf_counter()
+    start = clock()
     leaf = batch.clone().requires_grad_()
     torch.autograd.grad(model(leaf).softmax(1)[:, target].sum(), leaf)
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def ratios(model: Classifier, x: Tensor, variant: str, preset: str, repeats: int) -> list[float]:
     """Seconds of a step over those of a bare pass right after it, for each of `repeats` steps after the first two."""
     batch = x.repeat(5, 1, 1, 1)
     found: list[float] = []
-    since = time.perf_counter()
+    since = clock()
 
     def after_step(done: int, total: int) -> None:
         nonlocal since
-        took = time.perf_counter() - since
+        took = clock() - since
         found.append(took / bare(model, batch, 0))
-        since = time.perf_counter()
+        since = clock()
 
     fei.FEI(model, variant, preset=preset, steps=repeats + 2).explain(x, 0, progress=after_step)
     return found[2:]

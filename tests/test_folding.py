@@ -208,8 +208,20 @@ def test_half_precision_and_autocast_are_left_alone():
     assert exchanged(find_folding(model, flow, [], x), "batch_norm")
 
 
+class Merging(nn.Module):
+    """Merges rows and channels with ``view``, which works channels last where there is one row."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = F.relu(self.conv(x))
+        return self.head(x.view(len(x) * 4, -1).mean(1).reshape(len(x), 4))
+
+
 def test_images_are_computed_channels_last_unless_the_network_cannot():
-    for kind, last in ((Residual, True), (Viewing, False)):
+    for kind, last in ((Residual, True), (Viewing, False), (Merging, False)):
         model, x = made(kind).float(), images().float()
         result = fei.FEI(model, steps=2).explain(x)
         assert result.config["channels_last"] is last

@@ -198,15 +198,15 @@ class FEI:
         size = check_batch_size(internal_batch_size, "internal_batch_size")
         settings = self.settings
         seed = settings.seed if generator is None else generator.initial_seed()
-        x, flow, classes = self._survey(x)
+        masks = 1 if settings.one_mask else len(settings.quantiles)
+        rows = masks if size is None else size if size < masks else size // masks * masks
+        x, flow, classes = self._survey(x, rows)
         sites, notes = self._find_sites(flow)
         chosen = check_target(target, len(x), classes)
         if not callable(target):
             check_score(settings.score, classes)
         digests = [image_digest(image) for image in x]
         references = References(only(baselines, "baselines"), x, digests, self.model, seed)
-        masks = 1 if settings.one_mask else len(settings.quantiles)
-        rows = masks if size is None else size if size < masks else size // masks * masks
         pathway = Pathway(self.model, sites, self.rule, folding_that_holds(self.model, flow, sites, x[:1]))
         results = []
         channels = x.shape[1] if self.mask_per_channel else 1
@@ -230,15 +230,19 @@ class FEI:
         }
         return _collect(results, pathway.sites, x, references.values, config)
 
-    def _survey(self, x: Tensor) -> tuple[Tensor, Flow, int]:
+    def _survey(self, x: Tensor, rows: int) -> tuple[Tensor, Flow, int]:
         """The images in the layout they are computed in, the data flow and the number of classes.
 
-        On a CPU convolutions are faster channels last; only a network that reshapes with ``view`` may refuse that.
+        On a CPU convolutions are faster channels last; only a network that reshapes with ``view`` may refuse that, some
+        only where there is more than one row.
         """
         last = x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
         with explained_failure(x):
             try:
                 flow, output = trace(self.model, last[:1])
+                if rows > 1 and layout_of(last) is torch.channels_last:
+                    with torch.no_grad():
+                        self.model(last[[0, 0]].contiguous(memory_format=torch.channels_last))
             except RuntimeError:
                 last = x.contiguous()
                 flow, output = trace(self.model, last[:1])
