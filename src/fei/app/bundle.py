@@ -1,0 +1,123 @@
+"""The results of a job as files: the explorer, and a zip of everything."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fei.cli._record import Finding, Prediction, make_record
+from fei.cli._request import Request
+from fei.report.explorer import Panel, Shown, explorer_html
+from fei.report.overlay import panel, photo
+
+if TYPE_CHECKING:
+    from fei.app.jobs import Order
+    from fei.methods import Method
+
+EXPLORER, ARCHIVE = "explorer.html", "fei-results.zip"
+
+
+def write_results(folder: Path, order: Order, shown: Shown, made: Mapping[str, Method]) -> dict[str, Path]:
+    """Write the explorer and the zip.
+
+    The zip holds the photo; for each method a picture, its map (.npy) and a record (.json) of how it was made, with
+    the command that makes it again beside the photo, and for an optimisation method its masks and traces
+    (.safetensors); and the explorer.
+
+    Args:
+        folder: Where to; the files of a job that fails on the way are its caller's to remove.
+        order: What was asked for.
+        shown: What was found.
+        made: The methods, by name.
+
+    Returns:
+        The two files, by name.
+    """
+    shown = _without_path(shown, order.photo.file)
+    explorer, archive = folder / EXPLORER, folder / ARCHIVE
+    explorer.write_text(explorer_html(shown), encoding="utf-8")
+    prediction = _prediction(order)
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.write(order.photo.file, order.photo.file.name)
+        file.write(explorer, EXPLORER)
+        for found in shown.panels:
+            _add_method(file, folder, order, shown, found, prediction, getattr(made[found.method], "config", {}))
+    return {EXPLORER: explorer, ARCHIVE: archive}
+
+
+def _add_method(
+    file: zipfile.ZipFile,
+    folder: Path,
+    order: Order,
+    shown: Shown,
+    found: Panel,
+    prediction: Prediction,
+    config: Mapping[str, Any],
+) -> None:
+    attribution = found.map.numpy()
+    settings = {"settings": config, "threads": torch.get_num_threads()}
+    finding = Finding(
+        found.method,
+        attribution,
+        shown.target,
+        "option",
+        found.explanation,
+        settings if found.explanation is None else dict(found.explanation.config),
+    )
+    seconds = 0.0 if found.cost is None else found.cost.seconds
+    record = _record(order, finding, prediction, seconds)
+    file.writestr(f"{found.method}.json", json.dumps(record, indent=2, allow_nan=False) + "\n")
+    numbers = io.BytesIO()
+    np.save(numbers, attribution)
+    file.writestr(f"{found.method}.map.npy", numbers.getvalue())
+    picture = io.BytesIO()
+    headline = f"Predicted: {record['prediction']['label']}, {record['prediction']['probability']:.1%}"
+    details = f"explained: {shown.label}  ·  {found.method}  ·  {order.network.name}  ·  seed {order.seed}"
+    panel(photo(shown.image), attribution, headline=headline, details=details).savefig(picture)
+    file.writestr(f"{found.method}.overlay.png", picture.getvalue())
+    if found.explanation is not None:
+        saved = found.explanation.save(folder / "explanation.safetensors")
+        file.write(saved, f"{found.method}.explanation.safetensors")
+        saved.unlink()
+
+
+def _record(order: Order, finding: Finding, prediction: Prediction, seconds: float) -> dict[str, Any]:
+    """The record that ``fei explain`` would write beside the photo."""
+    network, file = order.network, order.photo.file
+    request = Request(
+        network.spec, finding.method, str(order.target), order.seed, None, None, network.device.type, None, None
+    )
+    record = make_record(file, request, network.classifier, prediction, finding, seconds)
+    record["image"]["path"] = file.name
+    record["command"] = record["command"].replace(str(file), file.name)
+    return record
+
+
+@torch.no_grad()
+def _prediction(order: Order) -> Prediction:
+    logits = order.network.classifier(order.network.inputs(order.photo.read()))
+    probabilities = logits.float().softmax(1)[0]
+    best = probabilities.topk(min(5, len(probabilities)))
+    return Prediction(best.indices.tolist(), best.values.tolist(), probabilities.tolist())
+
+
+def _without_path(shown: Shown, file: Path) -> Shown:
+    """What is shown, speaking of the photo as it is called in the zip and not of where the server keeps it."""
+
+    def told(text: str) -> str:
+        return text.replace(str(file), file.name)
+
+    return replace(
+        shown,
+        provenance={name: told(str(value)) for name, value in shown.provenance.items()},
+        code=None if shown.code is None else told(shown.code),
+        command=None if shown.command is None else told(shown.command),
+    )
