@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fei.cli._record import Finding, Prediction, make_record
-from fei.cli._request import Request
+from fei._request import Request
 from fei.report.explorer import Panel, Shown, explorer_html
 from fei.report.overlay import panel, photo
+from fei.report.record import Finding, Prediction, make_record
 
 if TYPE_CHECKING:
     from fei.app.jobs import Order

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fei._request import Request
 from fei.cli._outputs import MAP, RECORD
-from fei.cli._request import Request
 from fei.cli.reproduce import Comparison, rank_correlation
 from fei.errors import DataError, InputError
 

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 
 from fei import methods, models, protocols
+from fei._request import Request
 from fei.cli import _outputs
 from fei.cli._method_options import read_options
-from fei.cli._record import Finding, Prediction, make_record, write_record
-from fei.cli._request import Request
 from fei.core.explanation import Explanation
 from fei.data import read_image
 from fei.errors import InputError, ModelError
@@ -26,6 +25,7 @@ from fei.references import Reference
 from fei.report import panel, photo
 from fei.report._explorer_provenance import Making, code
 from fei.report.explorer import Shown, collect
+from fei.report.record import Finding, Prediction, make_record, write_record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

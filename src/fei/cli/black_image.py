@@ -56,9 +56,9 @@ def black_image(
 
     The rate is the share of trials in which a blend of the two came to look like that class: lower is better.
     """
+    from fei._request import Request
     from fei.cli._job import Job
     from fei.cli._outputs import prepare_folder
-    from fei.cli._request import Request
 
     names = _checked_names(methods)
     job = Job(Request(model, names[0], None, seed, steps, preset, device, None, batch_size))
@@ -170,7 +170,7 @@ def _entry(name: str, result: BlackImage, job: Job, seconds: float) -> dict[str,
 
 
 def _write(folder: Path, document: dict[str, Any]) -> dict[str, str]:
-    from fei.cli._record import write_record
+    from fei.report.record import write_record
 
     def write_table(file: Path) -> None:
         with file.open("w", newline="", encoding="utf-8") as stream:

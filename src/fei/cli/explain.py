@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fei._request import Request
 from fei.cli._common import (
     FAILURE,
     USAGE,
@@ -28,7 +29,6 @@ from fei.cli._common import (
     sentence,
 )
 from fei.cli._images import ImagesArgument, SampleOption, find_images
-from fei.cli._request import Request
 from fei.errors import InputError
 
 _MODEL, _METHOD, _OUT = "efficientnet_lite0", "fei-vm", "fei-out"

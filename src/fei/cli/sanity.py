@@ -69,11 +69,11 @@ def sanity(
     Prints how similar each map is to the original one, where lower is better, and writes the maps side by side
     (.sanity.png) and all numbers (.sanity.json).
     """
+    from fei._request import Request
     from fei.cli._job import Job
     from fei.cli._outputs import prepare_folder
-    from fei.cli._record import write_record
-    from fei.cli._request import Request
     from fei.data import read_image
+    from fei.report.record import write_record
 
     picture = read_image(image)
     job = Job(Request(model, method, target, seed, steps, preset, device, None, batch_size))

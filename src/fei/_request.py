@@ -1,4 +1,4 @@
-"""What `fei explain` is asked to do."""
+"""What was asked for: an explanation as `fei explain` and the page make it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line; ``None`` where the method decides."""
+    """One explanation; ``None`` where the method decides."""
 
     model: str
     method: str

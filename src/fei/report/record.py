@@ -16,7 +16,7 @@ import torch
 from fei import __version__
 
 if TYPE_CHECKING:
-    from fei.cli._request import Request
+    from fei._request import Request
     from fei.core.explanation import Explanation
     from fei.models import Classifier
 
