@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from browsing import launched
 from hypothesis import settings
 from torch import Tensor
 
@@ -69,3 +70,10 @@ def chelsea(embedded: models.Classifier) -> Tensor:
 def chelsea_squeezenet(squeezenet: models.Classifier) -> Tensor:
     """The same cat, (1, 3, 227, 227), as SqueezeNet takes it."""
     return squeezenet.preprocess(demo_image("chelsea"))[None]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, for one file of tests: no second one may run beside it."""
+    with launched() as browser:
+        yield browser

@@ -280,6 +280,7 @@ def test_what_came_before_an_interruption_is_committed(photos, tmp_path, log, er
 
 def test_a_full_disk_ends_the_run_and_not_its_results(photos, tmp_path, log, monkeypatch):
     monkeypatch.setattr(_drive, "_SECONDS", 0.0)  # commit each outcome at once
+    monkeypatch.setattr(_drive, "_SHARE", 1.0)
     commit = Store.commit
 
     def full(self, outcomes):

@@ -400,6 +400,18 @@ def test_a_comparison_shows_itself(shown, tmp_path):
     assert shown.save(tmp_path / "page.html").read_text() == explorer_html(shown)
 
 
+def test_any_image_of_a_comparison_is_drawn_with_its_maps_curves_and_layers(shown):
+    for number, one in enumerate(shown):
+        drawn = shown.show(number)
+        assert drawn.get_suptitle().startswith(f"image {number + 1}: {one.label}")
+        titles = [axes.get_title() for axes in drawn.get_axes()]
+        assert titles == ["input", *METHODS, "insertion ↑", "deletion ↓", "cosine inside ↑", "MSE inside ↓"]
+        curve = next(axes for axes in drawn.get_axes() if axes.get_title() == "insertion ↑").lines[0]
+        assert curve.get_ydata().tolist() == one.panels[0].evaluation.insertion.scores[0].tolist()
+    with pytest.raises(InputError, match="There is no image 2; the comparison has 2, counted from 0"):
+        shown.show(2)
+
+
 def test_an_explanation_shows_itself(classifier, images):
     explanation = fei.FEI(classifier, steps=2).explain(images, target=[2, 0])
     data = data_of(frame_of(explanation._repr_html_()))

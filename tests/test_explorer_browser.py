@@ -1,12 +1,11 @@
 """The explorer in a real browser: it opens from disk, paints what Python paints, and can be used by everybody."""
 
-import os
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from browsing import DESKTOP, PHONE, Visit, serious_faults
 from networks import small_cnn
 from test_explorer import HOSTILE
 
@@ -16,34 +15,8 @@ from fei.models import Classifier
 from fei.report import photo
 from fei.report.explorer import collect, write_explorer
 
-# Chromium must not look for anything outside: whatever is asked for would be the page's fault.
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-)
 SEED = 5
 SIZE = (24, 32)
-DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
-
-
-def _missing(what):
-    message = f"no {what}; the browser tests need Chromium and the packages playwright and axe-playwright-python"
-    if os.environ.get("CI") == "true":
-        pytest.fail(message, pytrace=False)
-    pytest.skip(message)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    chromium = shutil.which("chromium") or _missing("Chromium")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        _missing("playwright")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS.split())
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -73,60 +46,11 @@ def file(shown, tmp_path_factory):
     return write_explorer(tmp_path_factory.mktemp("explorer") / "page.html", shown)
 
 
-class Visit:
-    """A page that is open, and what went wrong on it."""
-
-    def __init__(self, browser, file, address="", **options):
-        self.context = browser.new_context(**{"viewport": DESKTOP, "color_scheme": "light"} | options)
-        self.page = self.context.new_page()
-        self.requests, self.problems = [], []
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("console", lambda message: self._hear(message.type, message.text))
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.problems.append(f"dialog {dialog.message}"))
-        self.page.goto(f"file://{file}{address}")
-        self.page.wait_for_selector("html[data-ready]", timeout=30_000)
-
-    def _hear(self, kind, text):
-        if kind in ("error", "warning"):
-            self.problems.append(text)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.context.close()
-        assert self.problems == []
-
-    def scrub(self, fraction):
-        self.page.locator("#fraction").evaluate(
-            "(e, v) => { e.value = v; e.dispatchEvent(new Event('input', { bubbles: true })); }", str(fraction)
-        )
-        self.settle()
-
-    def settle(self):
-        self.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-
-    def pixels(self, selector):
-        """What is on a canvas, (H, W, 3)."""
-        width, height, values = self.page.locator(selector).evaluate(
-            "e => [e.width, e.height, [...e.getContext('2d').getImageData(0, 0, e.width, e.height).data]]"
-        )
-        return np.array(values, dtype=np.uint8).reshape(height, width, 4)[..., :3]
-
-    def wait(self, condition):
-        """Until a condition on the page holds; playwright's own waiting would evaluate text, which the page forbids."""
-        for _ in range(300):
-            if self.page.evaluate(condition):
-                return
-            self.page.wait_for_timeout(50)
-        pytest.fail(f"never came true: {condition}")
-
-    def text(self, selector):
-        return self.page.locator(selector).first.inner_text()
-
-    def hash(self):
-        return self.page.evaluate("location.hash")
+def scrub(visit, fraction):
+    visit.page.locator("#fraction").evaluate(
+        "(e, v) => { e.value = v; e.dispatchEvent(new Event('input', { bubbles: true })); }", str(fraction)
+    )
+    visit.settle()
 
 
 @pytest.fixture
@@ -159,7 +83,7 @@ def test_it_opens_from_disk_and_asks_for_nothing_else(visit, file):
 def test_scrubbing_paints_what_the_metric_shows_the_network(visit, classifier, images, shown, fraction):
     # an own schedule with this one point: the library's own pictures at any fraction
     protocol = replace(fei.protocols.get("fei-fine"), name="one", levels=fei.protocols.Quantiles((fraction,)))
-    visit.scrub(fraction)
+    scrub(visit, fraction)
     for slot, method in (("a", "fei-vm"), ("b", "fei-none")):
         maps = next(panel.map for panel in shown[0].panels if panel.method == method)[None]
         library = Perturbations(protocol, classifier, images[:1], maps, None, SEED, ["insertion", "deletion"])
@@ -171,7 +95,7 @@ def test_scrubbing_paints_what_the_metric_shows_the_network(visit, classifier, i
 def test_ties_are_painted_in_the_order_of_the_seed(visit, classifier, images):
     """A constant map gives no order at all: what is painted is the protocol's jitter alone."""
     visit.page.select_option("#pick-a", "constant")
-    visit.scrub(0.5)
+    scrub(visit, 0.5)
     library = Perturbations(
         fei.protocols.get("fei-fine"), classifier, images[:1], torch.zeros(1, *SIZE), None, SEED, ["deletion"]
     )
@@ -182,7 +106,7 @@ def test_the_marker_follows_the_curve(visit, shown):
     curve = next(panel for panel in shown[0].panels if panel.method == "fei-vm").evaluation.insertion
     fractions, scores = curve.fractions.numpy(), curve.scores[0].numpy()
     for fraction, measured in ((0.25, True), (0.333, False), (1.0, True)):
-        visit.scrub(fraction)
+        scrub(visit, fraction)
         chart = visit.page.locator('[data-curve="insertion"] svg')
         marker = chart.locator("circle.a")
         start, end = (float(chart.get_attribute(name)) for name in ("data-from", "data-to"))
@@ -196,14 +120,14 @@ def test_the_marker_follows_the_curve(visit, shown):
 
 def test_layers_follow_the_scrubber(visit, shown):
     layers = next(panel for panel in shown[0].panels if panel.method == "fei-none").evaluation.internal_curves
-    visit.scrub(0.3)
+    scrub(visit, 0.3)
     rows = visit.page.locator('table[data-metric="cosine"] tbody tr')
     assert rows.count() == len(layers)
     for row, similar in zip(rows.all(), layers.values(), strict=True):
         assert float(row.locator("td.b").inner_text()) == pytest.approx(similar.cosine[0, 5].item(), abs=6e-4)
-    visit.scrub(0)  # nothing is replaced: the same activations
+    scrub(visit, 0)  # nothing is replaced: the same activations
     assert {row.locator("td.a").inner_text() for row in rows.all()} == {"1.000"}
-    visit.scrub(1)  # not measured
+    scrub(visit, 1)  # not measured
     assert {row.locator("td.a").inner_text() for row in rows.all()} == {"–"}
 
 
@@ -214,7 +138,7 @@ def test_clipped_units_masks_and_traces(visit, shown):
     shares = [f"{100 * share[0].mean():.1f} %" for share in vm.trace.clipped.values()]
     assert [column.text_content().split(": ")[1] for column in columns.all()] == shares
     assert "nothing is clipped" in visit.text("#clipped figure:nth-child(2)")
-    visit.scrub(0.72)
+    scrub(visit, 0.72)
     marked = visit.page.locator(".film.a .frame.marked")
     assert marked.get_attribute("data-quantile") == "0.7"
     assert f"φ {vm.trace.phi[0, 3, -1]:.2f}, area {vm.trace.area[0, 3, -1]:.2f}" in marked.inner_text()
@@ -341,7 +265,7 @@ def test_the_address_restores_everything_and_back_goes_back(browser, file, visit
     page.locator("#opacity").fill("0.3")
     page.locator("#theme").click()
     page.locator("#theme").click()
-    visit.scrub(0.123)
+    scrub(visit, 0.123)
     page.locator("#zoom-in").click()
     visit.wait("location.hash.includes('q=0.123') && location.hash.includes('view=1.5')")
     address = visit.hash()
@@ -462,20 +386,10 @@ def test_copying(visit, shown):
 
 @pytest.mark.parametrize(("scheme", "viewport"), [("light", DESKTOP), ("dark", PHONE)], ids=["desktop", "phone"])
 def test_axe_finds_nothing_serious(browser, file, scheme, viewport):
-    try:
-        from axe_playwright_python.sync_playwright import Axe
-    except ImportError:
-        _missing("axe-playwright-python")
     # axe itself is put into the page, which the page's policy rightly forbids
     with Visit(browser, file, color_scheme=scheme, viewport=viewport, bypass_csp=True) as visit:
         visit.page.locator("details summary").click()
-        faults = Axe().run(visit.page).response["violations"]
-        serious = {
-            fault["id"]: [node["html"][:200] for node in fault["nodes"]]
-            for fault in faults
-            if fault["impact"] in ("serious", "critical")
-        }
-        assert serious == {}
+        assert serious_faults(visit.page) == {}
 
 
 @pytest.mark.parametrize("width", [390, 768, 1440])

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fei.bench._numbers import Numbers
+from fei.bench._cells import metric_name
+from fei.bench._grids import Panel, visual_comparison, wrapped
+from fei.bench._numbers import Numbers, Quantity
 from fei.bench._style import layer_name, looks, new_figure
 from fei.bench.units import storable
 from fei.errors import DataError, FEIError
-from fei.report.overlay import Pixels, bare, overlay, photo
+from fei.report.overlay import Pixels, bare, photo
 
 if TYPE_CHECKING:
     from fei.bench.store import Store
 
 _CELL = 0.82  # inches
 _TITLE = 0.36
-_MOST_IMAGES, _MOST_METHODS = 6, 8
+_MOST_IMAGES = 6
 
 
 def visual_grid(store: Store, numbers: Numbers, pair: int) -> Figure | str | None:
@@ -28,7 +31,24 @@ def visual_grid(store: Store, numbers: Numbers, pair: int) -> Figure | str | Non
     Returns:
         The figure; a sentence where maps are missing; None where the plan makes none.
     """
-    rows = [row for row in numbers.rows if row in numbers.planned(pair, "map")]
+    panel = kept_panel(store, numbers, pair)
+    return visual_comparison([panel]) if isinstance(panel, Panel) else panel
+
+
+def kept_panel(store: Store, numbers: Numbers, pair: int, methods: Sequence[int] | None = None) -> Panel | str | None:
+    """The maps that were kept of a pair, for the first seed and the first images.
+
+    Args:
+        store: The run.
+        numbers: Its numbers.
+        pair: The pair's place in the plan.
+        methods: The methods, by their places in the plan, in this order; all of them without.
+
+    Returns:
+        The panel of a figure; a sentence where maps are missing; None where the plan makes none.
+    """
+    planned = numbers.planned(pair, "map")
+    rows = [row for row in (numbers.rows if methods is None else methods) if row in planned]
     name = numbers.plan.pairs[pair].name
     if not rows:
         return None
@@ -38,41 +58,20 @@ def visual_grid(store: Store, numbers: Numbers, pair: int) -> Figure | str | Non
     items = [item for item in numbers.items(pair, "map") if any((item, row) in maps for row in rows)][:_MOST_IMAGES]
     if not items:
         return f"Maps of {name} are not shown, since none has been kept yet."
+    style = looks(numbers)
     try:
-        return _grid(numbers, items, rows, maps, _photographs(numbers, pair, items))
+        read = photograph_reader(numbers, pair)
+        photographs = [read(item) for item in items]
     except FEIError as error:
         return f"Maps of {name} are not shown, since they cannot be laid over their photographs: {error}"
-
-
-def _grid(
-    numbers: Numbers,
-    items: list[str],
-    rows: list[int],
-    maps: dict[tuple[str, int], NDArray[np.float32]],
-    photographs: dict[str, Pixels],
-) -> Figure:
-    """Many methods are folded into bands, each beginning with the photographs."""
-    style = looks(numbers)
-    columns = -(-len(rows) // -(-len(rows) // _MOST_METHODS))
-    bands = [rows[first : first + columns] for first in range(0, len(rows), columns)]
-    figure = new_figure(len(bands) * (_TITLE + _CELL * len(items)), width=_CELL * (columns + 1))
-    figure.set_layout_engine("compressed", w_pad=0.012, h_pad=0.012, wspace=0.0, hspace=0.0)
-    grid: Any = figure.subplots(len(bands) * len(items), columns + 1, squeeze=False)
-    for axes in grid.flat:
-        bare(axes)
-    for number, band in enumerate(bands):
-        lines = grid[number * len(items) :]
-        for line, item in zip(lines, items, strict=False):
-            line[0].imshow(photographs[item])
-            for axes, row in zip(line[1:], band, strict=False):
-                if (found := maps.get((item, row))) is not None:
-                    axes.imshow(overlay(photographs[item], found))
-                else:
-                    axes.imshow(np.full_like(photographs[item], 245))
-                    axes.text(0.5, 0.5, "–", ha="center", va="center", transform=axes.transAxes)
-        for axes, text in zip(lines[0], ["input", *(style[row].name for row in band)], strict=False):
-            axes.set_title(_wrapped(text), fontsize=6.5, parse_math=False, pad=2)
-    return figure
+    return Panel(
+        title="",
+        names=[style[row].name for row in rows],
+        photographs=photographs,
+        maps=[[maps.get((item, row)) for row in rows] for item in items],
+        scores=[[_reached(numbers, pair, row, item) for row in rows] for item in items],
+        foot=f"{numbers.plan.pairs[pair].model}, {', '.join(numbers.protocols('map', 'insertion')[:1])}",
+    )
 
 
 def sanity_strips(store: Store, numbers: Numbers, pair: int) -> Figure | str | None:
@@ -94,7 +93,7 @@ def sanity_strips(store: Store, numbers: Numbers, pair: int) -> Figure | str | N
         for axes, values in zip(line, strips[row], strict=True):
             axes.imshow(values, cmap="inferno")
             bare(axes)
-        line[0].set_ylabel(_wrapped(style[row].name), fontsize=6.5, rotation=0, ha="right", va="center", labelpad=3)
+        line[0].set_ylabel(wrapped(style[row].name), fontsize=6.5, rotation=0, ha="right", va="center", labelpad=3)
     for axes, text in zip(grid[0], ["original", *map(layer_name, stages)], strict=True):
         axes.set_title(text, fontsize=6.5, parse_math=False)
     return figure
@@ -118,24 +117,35 @@ def _kept(store: Store, numbers: Numbers, pair: int) -> dict[tuple[str, int], ND
     return found
 
 
-def _photographs(numbers: Numbers, pair: int, items: list[str]) -> dict[str, Pixels]:
-    """The images as the network saw them."""
+def photograph_reader(numbers: Numbers, pair: int) -> Callable[[str], Pixels]:
+    """What reads the images of a pair as its network saw them; the network is loaded for that.
+
+    Raises:
+        FEIError: If the data set or the network cannot be used any more; the reader, if an image is gone.
+    """
     from fei import data, models
 
     chosen = numbers.plan.pairs[pair]
     files = {storable(item.id): item.path for item in data.load(chosen.data or "")}
     classifier = models.load(chosen.model)
-    if gone := [item for item in items if item not in files]:
-        raise DataError(f"'{gone[0]}' is no longer in {chosen.data}.")
-    return {item: photo(classifier.preprocess(files[item])) for item in items}
+
+    def read(item: str) -> Pixels:
+        if item not in files:
+            raise DataError(f"'{item}' is no longer in {chosen.data}.")
+        return photo(classifier.preprocess(files[item]))
+
+    return read
 
 
-def _wrapped(name: str) -> str:
-    """A name in lines that fit over a small picture."""
-    lines = [""]
-    for word in name.split():
-        if len(lines[-1]) + len(word) < 16:
-            lines[-1] = f"{lines[-1]} {word}".strip()
-        else:
-            lines.append(word)
-    return "\n".join(lines).strip()
+def _reached(numbers: Numbers, pair: int, row: int, item: str) -> str:
+    """Insertion, and MSE at the last layer, of the first seed's map."""
+    words = []
+    place = numbers.items(pair, "map").index(item)
+    for metric, digits in (("insertion", ".2f"), ("mse", ".2g")):
+        for protocol in numbers.protocols("map", metric)[:1]:
+            layers = numbers.layers(pair, "map", metric, protocol)
+            value = (
+                numbers.values(pair, row, Quantity("map", metric, protocol, layers[-1]))[place, 0] if layers else np.nan
+            )
+            words += [f"{metric_name(metric)} {value:{digits}}"] if np.isfinite(value) else []
+    return "\n".join(words)

@@ -25,7 +25,13 @@ WIDTH = 7.0
 
 FORMATS = ("png", "svg")
 _DPI = 200
-_INK, _FAINT = "#1a1a1a", "#6b6b6b"
+# What would tell when, and by which version, a file was made.
+_METADATA: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "png": {"Software": None},
+}
+INK, FAINT = "#1a1a1a", "#6b6b6b"
 _CHANCE, _CONTROL = "0.6", "black"
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 _DASHES = ((0, ()), (0, (5, 1.5)), (0, (2.5, 1.2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
@@ -98,13 +104,13 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
 
 def dress(axes: Axes, title: str = "", x: str = "", y: str = "") -> None:
     """Name the axes, and take away what carries no number."""
-    axes.set_title(shortened(title, 60), fontsize=8.5, color=_INK, parse_math=False)
-    axes.set_xlabel(x, fontsize=8, color=_INK)
-    axes.set_ylabel(y, fontsize=8, color=_INK)
-    axes.tick_params(labelsize=7, color=_FAINT, labelcolor=_INK, width=0.6, length=2.5)
-    axes.tick_params(which="minor", labelsize=6, color=_FAINT, labelcolor=_FAINT, width=0.4, length=1.5)
+    axes.set_title(shortened(title, 60), fontsize=8.5, color=INK, parse_math=False)
+    axes.set_xlabel(x, fontsize=8, color=INK)
+    axes.set_ylabel(y, fontsize=8, color=INK)
+    axes.tick_params(labelsize=7, color=FAINT, labelcolor=INK, width=0.6, length=2.5)
+    axes.tick_params(which="minor", labelsize=6, color=FAINT, labelcolor=FAINT, width=0.4, length=1.5)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set(color=_FAINT, linewidth=0.6)
+    axes.spines[["left", "bottom"]].set(color=FAINT, linewidth=0.6)
     axes.grid(color="0.92", linewidth=0.6)
     axes.set_axisbelow(True)
 
@@ -140,9 +146,8 @@ def legend(figure: Figure, shown: Sequence[Look]) -> None:
 def picture(figure: Figure, form: str) -> bytes:
     """The file of a figure, the same for the same figure whenever it is made."""
     file = io.BytesIO()
-    metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
     with matplotlib.rc_context({"svg.hashsalt": "fei", "svg.fonttype": "path", "savefig.bbox": None}):
-        figure.savefig(file, format=form, dpi=_DPI, metadata=metadata, facecolor="white")
+        figure.savefig(file, format=form, dpi=_DPI, metadata=_METADATA[form], facecolor="white")
     return file.getvalue()
 
 

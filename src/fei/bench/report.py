@@ -39,7 +39,7 @@ _FIRST: dict[str, tuple[str, ...]] = {
 }
 
 
-def write_report(store: Store, folder: Path | str) -> list[Path]:
+def write_report(store: Store, folder: Path | str, numbers: Numbers | None = None) -> list[Path]:
     r"""Write the tables and figures of a run.
 
     The same run gives the same files, byte by byte; each appears whole, and the page that shows them comes last.
@@ -47,6 +47,7 @@ def write_report(store: Store, folder: Path | str) -> list[Path]:
     Args:
         store: The run; it may be unfinished.
         folder: Where to: report.md; tables as .tex (all.tex is a document of all), .csv; figures as .png, .svg.
+        numbers: Its numbers, if they were read already.
 
     Returns:
         The files, report.md first.
@@ -57,7 +58,7 @@ def write_report(store: Store, folder: Path | str) -> list[Path]:
     """
     folder = Path(folder)
     _prepare(folder)
-    numbers = Numbers(store)
+    numbers = numbers or Numbers(store)
     files: dict[str, bytes] = {}
     blocks: dict[str, str] = {}
     remarks: list[str] = []

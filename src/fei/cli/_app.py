@@ -17,6 +17,7 @@ from fei.cli._common import INTERRUPTED, complain, exit_code, note, sentence
 from fei.cli.black_image import black_image
 from fei.cli.compare import compare
 from fei.cli.explain import demo, explain
+from fei.cli.figure import figure
 from fei.cli.finetune import finetune
 from fei.cli.listing import methods, models
 from fei.cli.reproduce import reproduce
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _command in (demo, explain, compare, black_image, sanity, finetune, reproduce, serve, models, methods):
+for _command in (demo, explain, compare, black_image, sanity, finetune, figure, reproduce, serve, models, methods):
     app.command()(_command)
 app.add_typer(bench.app)
 

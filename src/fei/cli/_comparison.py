@@ -77,6 +77,30 @@ class Comparison:
         """The black-image test of the methods that it can test. It needs no image, so once is enough."""
         return black_images(self._model, self._methods, trials, seed=self._seed, batch_size=self._batch_size, tell=tell)
 
+    def shown(
+        self,
+        image: Path,
+        *,
+        progress: bool,
+        tell: Callable[[str], None] | None,
+        tests: Mapping[str, BlackImage] | None = None,
+    ) -> Shown:
+        """Compare on one image, and write nothing; arguments as for `run`."""
+        (shown,) = collect(
+            self._model,
+            [image],
+            self._methods,
+            target=self._target,
+            seed=self._seed,
+            protocol=self._protocol,
+            layers=self._layers,
+            black_image=tests or {},
+            batch_size=self._batch_size,
+            progress=progress,
+            tell=tell,
+        )
+        return shown
+
     def run(
         self,
         image: Path,
@@ -102,19 +126,7 @@ class Comparison:
         """
         read_image(image)  # what cannot be read is told before a folder is made
         prepare_folder(folder)
-        (shown,) = collect(
-            self._model,
-            [image],
-            self._methods,
-            target=self._target,
-            seed=self._seed,
-            protocol=self._protocol,
-            layers=self._layers,
-            black_image=tests,
-            batch_size=self._batch_size,
-            progress=progress,
-            tell=tell,
-        )
+        shown = self.shown(image, progress=progress, tell=tell, tests=tests)
         evaluations = {panel.method: panel.evaluation for panel in shown.panels if panel.evaluation is not None}
         rows = [_row(panel.method, evaluations[panel.method], panel.cost) for panel in shown.panels]
         headline = f"{shown.label}, {shown.probability:.1%} ({self._spec}, {self._protocol.id})"

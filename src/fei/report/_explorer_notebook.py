@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fei.errors import InputError
 from fei.report._explorer_figure import comparison_figure
 from fei.report._explorer_shown import Panel, Shown, single, some
 
@@ -24,9 +25,18 @@ _MOST = 4  # images of a result in a notebook's cell: each takes about half a me
 class Comparison(list[Shown]):
     """Methods compared on images: shows itself in a notebook."""
 
-    def show(self) -> Figure:
-        """A figure of the first image under each method, with curves and layers (matplotlib)."""
-        return comparison_figure(self[0])
+    def show(self, image: int = 0) -> Figure:
+        """A figure of one image under each method, with curves and layers (matplotlib).
+
+        Args:
+            image: Which one, counted from 0.
+
+        Raises:
+            InputError: If there is no such image.
+        """
+        if not 0 <= image < len(self):
+            raise InputError(f"There is no image {image}; the comparison has {len(self)}, counted from 0.")
+        return comparison_figure(self[image])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the explorer of all images to one HTML file."""

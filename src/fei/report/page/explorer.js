@@ -65,10 +65,7 @@ function paintCross() {
 }
 
 function paintSettings() {
-  const root = document.documentElement;
-  if (state.theme === "auto") delete root.dataset.theme;
-  else root.dataset.theme = state.theme;
-  $("theme").textContent = `Theme: ${state.theme}`;
+  paintTheme();
   $("opacity").value = String(state.opacity);
   $("opacity").setAttribute("aria-valuetext", percent(state.opacity));
   for (const radio of document.querySelectorAll("input[name=scale]")) radio.checked = radio.value === state.scale;
@@ -149,16 +146,6 @@ function movePixel(right, down) {
   setPixel({ x, y }, true);
 }
 
-function cycle(list, value, step = 1) {
-  return list[(list.indexOf(value) + step + list.length) % list.length];
-}
-
-function setTheme(theme) {
-  state.theme = theme;
-  paintSettings();
-  writeAddress(true);
-}
-
 function setScale(scale) {
   state.scale = scale;
   paintSettings();
@@ -197,26 +184,6 @@ function stepMeasured(direction) {
     ? fractions.find((one) => one > state.fraction + 5e-4)
     : fractions.reverse().find((one) => one < state.fraction - 5e-4);
   if (beyond !== undefined) setFraction(beyond);
-}
-
-// Copying
-
-let toastTimer = 0;
-
-function say(words) {
-  $("toast").textContent = words;
-  clearTimeout(toastTimer);
-  toastTimer = setTimeout(() => ($("toast").textContent = ""), 2500);
-}
-
-async function copy(text, shownIn) {
-  try {
-    await navigator.clipboard.writeText(text);
-    say("Copied");
-  } catch { // a page in a frame may not; the reader may
-    if (shownIn) getSelection().selectAllChildren(shownIn);
-    say(shownIn ? "Selected; copy it with Ctrl + C" : "The address bar holds the link");
-  }
 }
 
 // Start
@@ -267,15 +234,9 @@ function listen() {
 
 function onClick(event) {
   const button = event.target.closest("button");
-  if (!button) return;
-  const { slot, image, method, copy: source, a, b } = button.dataset;
+  if (!button || pressTool(button)) return;
+  const { slot, image, method, a, b } = button.dataset;
   const plain = {
-    theme: () => setTheme(cycle(THEMES, state.theme)),
-    link: () => {
-      history.replaceState(null, "", addressOf());
-      copy(location.href, null);
-    },
-    ask: () => $("help").showModal(),
     skip: () => $("stage").focus(),
     play: () => play(!playing),
     swap: () => choose({ a: state.b, b: state.a }),
@@ -284,7 +245,6 @@ function onClick(event) {
     "zoom-reset": () => setView(1, 0.5, 0.5),
   }[button.id];
   if (plain) plain();
-  else if (source) copy($(source).textContent, $(source));
   else if (slot) pickInRow(slot, Number(image), method);
   else if (image) choose({ image: Number(image) });
   else if (a) choose({ a, b });
@@ -307,19 +267,12 @@ async function start() {
   data = await readData();
   palettes = data.colors;
   readAddress(data);
-  $("keys").replaceChildren(...[...KEYS, ...MORE_KEYS].map(([key, what]) => h("tr", {},
-    h("th", { scope: "row" }, h("kbd", {}, key)), h("td", {}, what))));
-  $("link").hidden = !LINKABLE;
-  $("main").hidden = $("dock").hidden = false;
+  openShell(MORE_KEYS);
+  $("dock").hidden = false;
   listen();
   paintRamp($("ramp"), "inferno");
   paintRamp($("difference-ramp"), "coolwarm");
   buildAll();
-  document.documentElement.dataset.ready = "true";
 }
 
-start().catch((error) => {
-  $("headline").textContent = "This page cannot be shown";
-  $("summary").textContent = error.message;
-  throw error;
-});
+begin(start);

@@ -96,7 +96,6 @@ function scrubOnCurve(event) {
 // Keys
 
 const KEYS = [
-  ["?", "this help", () => $("help").showModal()],
   ["[", "previous measured fraction", () => stepMeasured(-1)],
   ["]", "next measured fraction", () => stepMeasured(1)],
   [",", "1 % fewer pixels replaced", () => setFraction(state.fraction - 0.01)],
@@ -110,7 +109,6 @@ const KEYS = [
   ["x", "swap A and B", () => state.b !== null && choose({ a: state.b, b: state.a })],
   ["n", "next image", () => data.images.length > 1 && choose({ image: (state.image + 1) % data.images.length })],
   ["s", "next colour scale", () => setScale(cycle(SCALES, state.scale))],
-  ["t", "next theme", () => setTheme(cycle(THEMES, state.theme))],
   ["Escape", "let go of a pinned pixel", () => setPixel(null)],
 ];
 const MORE_KEYS = [
@@ -134,10 +132,5 @@ function onKey(event) {
     else setView(state.zoom, state.x + arrow[0] * 0.15 / state.zoom, state.y + arrow[1] * 0.15 / state.zoom);
     return;
   }
-  if (event.target.closest("select, textarea, input:not([type=range], [type=checkbox], [type=radio])")) return;
-  const found = KEYS.find(([key]) => key === (event.key === "=" ? "+" : event.key));
-  if (found) {
-    event.preventDefault();
-    found[2]();
-  }
+  pressKey(event);
 }

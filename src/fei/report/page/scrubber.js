@@ -72,8 +72,3 @@ function paintCurves(image) {
     + "each name, the score of the whole curve. A full marker is a measured point; a hollow one, and a number with ≈, is "
     + "interpolated between two. Drag on a curve to scrub. Best classes are those at the nearest measured point.";
 }
-
-function columnWidth(element) {
-  const whole = Math.max(280, element.clientWidth || document.documentElement.clientWidth - 32);
-  return Math.floor(matchMedia("(min-width: 800px)").matches ? (whole - 32) / 2 : whole);
-}

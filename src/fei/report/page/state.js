@@ -1,10 +1,7 @@
 // What is looked at, and how: kept in the address, so that a link or the back button restores it.
 
 const MAX_ZOOM = 16;
-const THEMES = ["auto", "light", "dark"];
 const SCALES = ["own", "shared", "rank"];
-// Inside a notebook the page has no address of its own.
-const LINKABLE = location.protocol !== "about:";
 
 const state = {
   image: 0, hidden: new Set(), a: null, b: null, fraction: 0.5, zoom: 1, x: 0.5, y: 0.5,
@@ -36,10 +33,6 @@ function clampView() {
   state.y = Math.min(1 - margin, Math.max(margin, state.y));
 }
 
-function short(number, digits) {
-  return String(Number(number.toFixed(digits)));
-}
-
 /** The state as the part of an address after its #. */
 function addressOf() {
   const words = new URLSearchParams();
@@ -53,11 +46,6 @@ function addressOf() {
   if (state.theme !== "auto") words.set("theme", state.theme);
   for (const name of state.hidden) words.append("hide", name);
   return `#${words}`;
-}
-
-function numberFrom(text, low, high, otherwise) {
-  const number = Number(text);
-  return text === null || text === "" || !Number.isFinite(number) ? otherwise : Math.min(high, Math.max(low, number));
 }
 
 /** Take the state from the address; what it does not say, or says wrongly, is the default. */
@@ -74,22 +62,8 @@ function readAddress(data) {
   state.y = numberFrom(view[2] ?? null, 0, 1, 0.5);
   state.opacity = numberFrom(words.get("opacity"), 0, 1, 0.6);
   state.scale = SCALES.includes(words.get("scale")) ? words.get("scale") : "own";
-  state.theme = THEMES.includes(words.get("theme")) ? words.get("theme") : "auto";
+  state.theme = themeFrom(words);
   state.hidden = new Set(words.getAll("hide"));
   clampView();
   settle(data);
-}
-
-let pendingAddress = 0;
-
-/** Put the state into the address: as a new step for the back button, or quietly once a movement has come to rest. */
-function writeAddress(step) {
-  if (!LINKABLE) return;
-  clearTimeout(pendingAddress);
-  const write = () => {
-    const address = addressOf();
-    if (address !== location.hash) history[step ? "pushState" : "replaceState"](null, "", address);
-  };
-  if (step) write();
-  else pendingAddress = setTimeout(write, 200);
 }

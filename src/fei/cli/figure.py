@@ -1,0 +1,199 @@
+"""``fei figure``: maps on paper, in the style of the paper's Figure 1 and of its visual comparison."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fei.cli._common import DebugOption, JsonOption, MethodOption, SeedOption, note, print_json, say
+from fei.cli._images import SampleOption, find_images
+from fei.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    from fei.bench._grids import Panel
+    from fei.bench._numbers import Numbers
+    from fei.report.explorer import Shown
+
+_METHODS = {
+    "figure-1": "fei-none,extremal-perturbation,fei-vm",
+    "visual-comparison": "fei-ibm,fei-ivm,fei-avm,fei-vm,fei-none,extremal-perturbation,rise,iia,liftcam,fgvce",
+}
+_FORMS = ("svg", "pdf", "png")
+_PROTOCOL = "fei-paper"
+
+
+def figure(
+    images: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="IMAGE|RUN",
+            help="Image files, folders, patterns or data sets; or the folder of a run that kept its maps.",
+            show_default=False,
+        ),
+    ],
+    layout: Annotated[str, typer.Option(metavar="NAME", help="figure-1 or visual-comparison.")] = "visual-comparison",
+    methods: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Methods, comma-separated; the paper's, or all of a run's, if not given."),
+    ] = None,
+    out: Annotated[str, typer.Option(metavar="FILE", help="A file that ends in .svg, .pdf or .png.")] = "figure.svg",
+    model: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="The network; efficientnet_lite0 if not given.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="Class to explain; the predicted one if not given.")
+    ] = None,
+    seed: SeedOption = 0,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps, for methods that take them.")] = None,
+    preset: Annotated[str | None, typer.Option(metavar="NAME", help="Preset, for methods that have them.")] = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps or auto.")] = "auto",
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows in one forward pass.")] = None,
+    option: MethodOption = None,
+    sample: SampleOption = None,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Draw maps over their photographs, one row an image, one column a method.
+
+    figure-1 puts letters below, and under each map its insertion and the MSE that it leaves inside the network.
+    """
+    from fei.bench._grids import figure_1, visual_comparison
+    from fei.bench._style import picture
+    from fei.bench.store import Store
+
+    file = Path(out)
+    form = file.suffix.lower().removeprefix(".")
+    draw = {"figure-1": figure_1, "visual-comparison": visual_comparison}.get(layout)
+    if draw is None:
+        raise InputError(f"There is no layout '{layout}'; choose one of {', '.join(_METHODS)}.")
+    if form not in _FORMS:
+        raise InputError(f"The figure's file '{out}' ends in none of {', '.join(_FORMS)}; give one that does.")
+    if not file.parent.is_dir():
+        raise InputError(f"There is no folder '{file.parent}' for the figure; make it first.")
+    settings = {"model": model, "target": target, "steps": steps, "preset": preset, "option": option, "sample": sample}
+    if len(images) == 1 and Store.exists(Path(images[0])):
+        given = [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]
+        if given:
+            raise InputError(f"The maps of a run are there already; leave {', '.join(given)} away.")
+        panels = _panels_of_run(Path(images[0]), methods)
+    else:
+        show = not as_json and sys.stderr.isatty()
+        names = methods or _METHODS[layout]
+        panels = [_panel_of_images(images, names, settings, seed, device, batch_size, show=show)]
+    _write(file, picture(draw(panels), form))
+    if as_json:
+        print_json({"schema": 1, "figure": out, "layout": layout, "methods": list(panels[0].names)})
+    else:
+        say(out)
+
+
+def _panel_of_images(
+    words: list[str],
+    names: str,
+    settings: dict[str, Any],
+    seed: int,
+    device: str,
+    batch_size: int | None,
+    *,
+    show: bool,
+) -> Panel:
+    """Compute the maps of some images."""
+    from fei.bench._grids import Panel
+    from fei.cli._comparison import Comparison
+    from fei.data import read_image
+    from fei.report.overlay import photo
+
+    spec = settings["model"] or "efficientnet_lite0"
+    comparison = Comparison(
+        spec, names.split(","), settings["target"], _PROTOCOL, None, seed, settings["steps"], settings["preset"],
+        device, batch_size, settings["option"] or [],
+    )  # fmt: skip
+    files = find_images(words, settings["sample"], seed)
+    for image in files:  # what cannot be read is told before the work
+        read_image(image)
+    shown = [comparison.shown(image, progress=show, tell=note if show else None) for image in files]
+    return Panel(
+        title="",
+        names=[panel.method for panel in shown[0].panels],
+        photographs=[photo(one.image) for one in shown],
+        maps=[[panel.map.numpy() for panel in one.panels] for one in shown],
+        scores=[_reached(one) for one in shown],
+        foot=f"{spec}, {shown[0].protocol if isinstance(shown[0].protocol, str) else shown[0].protocol.id}",
+    )
+
+
+def _reached(shown: Shown) -> list[str]:
+    """Insertion, and MSE at the last layer, of each map."""
+    words = []
+    for panel in shown.panels:
+        evaluation = panel.evaluation
+        if evaluation is None:
+            words.append("")
+            continue
+        inside = [f"MSE {list(evaluation.internal.values())[-1].mse.item():.2g}"] if evaluation.internal else []
+        words.append("\n".join([f"insertion {evaluation.insertion.auc.item():.2f}", *inside]))
+    return words
+
+
+def _panels_of_run(folder: Path, methods: str | None) -> list[Panel]:
+    """The maps that a run kept: a panel for each of its pairs that has any."""
+    from dataclasses import replace
+
+    from fei.bench._grids import Panel
+    from fei.bench._numbers import Numbers
+    from fei.bench._pictures import kept_panel
+    from fei.bench.store import Store
+
+    panels: list[Panel] = []
+    reasons: list[str] = []
+    # a network that is loaded for its pictures may print what is no result
+    with Store.open(folder, readonly=True) as store, contextlib.redirect_stdout(sys.stderr):
+        numbers = Numbers(store)
+        rows = None if methods is None else _rows(numbers, methods.split(","))
+        for pair, each in enumerate(numbers.plan.pairs):
+            made = kept_panel(store, numbers, pair, rows)
+            if isinstance(made, Panel):
+                panels.append(replace(made, title=each.name if len(numbers.plan.pairs) > 1 else ""))
+            elif made is not None:
+                reasons.append(made)
+    if not panels:
+        raise DataError(reasons[0] if reasons else f"The run in '{folder}' makes no maps; give one that does.")
+    for reason in reasons:
+        note(f"warning: {reason}")
+    return panels
+
+
+def _rows(numbers: Numbers, names: list[str]) -> list[int]:
+    """The methods of a run by their labels or names, in this order."""
+    chosen: dict[int, None] = {}
+    for name in names:
+        wanted = name.strip().casefold()
+        found = [
+            row
+            for row, method in enumerate(numbers.plan.methods)
+            if wanted in (method.label.casefold(), method.name.casefold())
+        ]
+        if not found:
+            labels = ", ".join(method.label for method in numbers.plan.methods)
+            raise InputError(f"The run has no method '{name.strip()}'; it has {labels}.")
+        chosen |= dict.fromkeys(found)
+    return list(chosen)
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Write a file, whole or not at all."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, file)
+    except OSError as error:
+        raise DataError(
+            f"The figure cannot be written to '{file}' ({error.strerror or error}); choose another place with --out."
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,116 @@
+"""Pages that are one file: styles, code and data inside, and a policy that lets nothing else in."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import os
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from fei.errors import DataError, InputError
+
+_COMMON = ("unpack.js", "elements.js", "shell.js")
+
+
+@dataclass(frozen=True)
+class Page:
+    """A kind of page.
+
+    Attributes:
+        name: Of its body (.html) and its styles (.css) in the folder `page`.
+        brand: What stands on top of it.
+        skip: The button that leads keyboards past the head.
+        help: What stands under the list of keys.
+        scripts: Its code, in this order, after what all pages share.
+    """
+
+    name: str
+    brand: str
+    skip: str
+    help: str
+    scripts: tuple[str, ...]
+
+
+def document(page: Page, title: str, payload: dict[str, Any]) -> str:
+    """The page as one HTML document.
+
+    Args:
+        page: What kind.
+        title: What the window is called.
+        payload: Plain data, which the page's code reads.
+    """
+    # "<" cannot end the script element that way, whatever a file is called
+    data = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    shell, body, style, script = _parts(page)
+    blanks = {
+        "policy": _policy(style, script),
+        "title": html.escape(title),
+        "style": style,
+        "script": script,
+        "body": body,
+        "brand": page.brand,
+        "skip": page.skip,
+        "help": page.help,
+        "data": data,
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda blank: blanks[blank[1]], shell)  # once: what is filled in is not read again
+
+
+def write_document(path: str | os.PathLike[str], text: str, what: str) -> Path:
+    """Write a page to a file, whole or not at all.
+
+    Args:
+        path: The file.
+        text: The page.
+        what: What it is called in an error, such as "explorer".
+
+    Raises:
+        InputError: If there is no such folder.
+        DataError: If the disk refuses.
+    """
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise InputError(f"The folder '{file.parent}' for the {what} does not exist; make it first.")
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, file)
+    except OSError as error:
+        raise DataError(
+            f"The {what} cannot be written to '{file}' ({error.strerror or error}); choose another place."
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return file
+
+
+@cache
+def _parts(page: Page) -> tuple[str, str, str, str]:
+    """The shell with its blanks, and the page's body, styles and code."""
+    folder = files("fei.report") / "page"
+
+    def text(name: str) -> str:
+        return (folder / name).read_text(encoding="utf-8")
+
+    code = "\n".join(text(name) for name in (*_COMMON, *page.scripts))
+    style = text("common.css") + text(f"{page.name}.css")
+    return text("shell.html"), text(f"{page.name}.html"), style, f'"use strict";\n(() => {{\n{code}\n}})();\n'
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing is loaded from anywhere, and no code and no style runs but the page's own."""
+
+    def digest(text: str) -> str:
+        return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+
+    return (
+        f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)}; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )

@@ -1,0 +1,188 @@
+// One image under one method: picture, curves, layers, and how to compute it again.
+
+function buildUnit() {
+  const open = state.row && state.image !== null;
+  $("unit").hidden = !open;
+  if (!open) return;
+  const pair = chosenPair(), row = chosenRow(), { image } = state;
+  const label = run.methods[state.row.method].label;
+  $("unit-title").textContent = pair.items[image];
+  const sure = Number.isNaN(pair.probability[image]) ? "" : `, ${percent(pair.probability[image], 1)}`;
+  const truth = ["; the prediction is wrong", "; the prediction is right", ""][pair.correct[image]];
+  $("unit-about").textContent = `Explained: ${pair.classes[pair.class[image]]}${sure}${truth}. ${pair.name}.`;
+  options($("unit-method"), pair.rows.map((method) => [String(method), run.methods[method].label]), String(state.row.method));
+  options($("seed"), run.seeds.map((seed, i) => [String(i), String(seed)]), String(state.seed));
+  $("seed-control").hidden = run.seeds.length < 2;
+  const order = orderedImages().map(({ item }) => item);
+  $("previous").disabled = order.indexOf(image) <= 0;
+  $("next").disabled = order.indexOf(image) === order.length - 1;
+  buildPicture(pair, row, image, label);
+  buildStrip(pair, image);
+  buildCurves(pair, row, image, label);
+  buildLayers(pair, row, image, label);
+  buildUnitFacts(pair, row, image, label);
+}
+
+// Pictures
+
+function stackOf(pair, row, image, label) {
+  const photograph = pair.pictures.photographs[image], map = pair.pictures.maps[`${image},${row}`];
+  if (!map) return null;
+  const pictures = [];
+  if (photograph) pictures.push(h("img", { src: photograph, alt: pair.items[image] }));
+  const over = h("img", { src: map, class: "map", alt: `Map of ${label}` });
+  if (photograph) over.style.opacity = String(state.opacity);
+  return h("div", { class: "stack" }, ...pictures, over);
+}
+
+function whyNoPicture(pair, image) {
+  if (pair.pictures.left_out && !Object.keys(pair.pictures.maps).some((key) => key.startsWith(`${image},`))) return pair.pictures.left_out;
+  return pair.pictures.word || "The map of this unit was not kept.";
+}
+
+function buildPicture(pair, row, image, label) {
+  const stack = stackOf(pair, row, image, label);
+  const alone = stack && !pair.pictures.photographs[image];
+  const words = alone ? pair.pictures.word
+    : run.seeds.length > 1 ? `Map of seed ${run.seeds[0]}; brighter is more important.` : "Brighter is more important.";
+  $("picture").replaceChildren(stack
+    ? h("figure", {}, stack, h("figcaption", {}, h("span", { class: "faint" }, words)))
+    : h("p", { class: "absent" }, whyNoPicture(pair, image)));
+  $("opacity-control").hidden = !stack || alone;
+  $("opacity").value = String(state.opacity);
+  $("opacity").setAttribute("aria-valuetext", percent(state.opacity));
+}
+
+/** The maps of all methods, to change between. */
+function buildStrip(pair, image) {
+  const columns = shownColumns();
+  const column = columns.find(({ name }) => name === firstScore(columns));
+  const thumbs = pair.rows.map((method, row) => {
+    const { label } = run.methods[method];
+    const stack = stackOf(pair, row, image, label);
+    if (!stack) return null;
+    const value = column && pair.columns[column.number] !== null ? imageMean(pair, pair.columns[column.number], row, image) : NaN;
+    const score = Number.isNaN(value) ? "" : `${column.metric} ${withDigits(value, column)}`;
+    return h("button", { type: "button", class: "thumb", "data-switch": method, "aria-pressed": String(method === state.row.method) },
+      stack, h("span", { class: "caption" }, label, h("span", { class: "where" }, score)));
+  }).filter(Boolean);
+  $("strip").replaceChildren(...(thumbs.length > 1 ? thumbs : []));
+}
+
+function paintOpacity() {
+  $("opacity").setAttribute("aria-valuetext", percent(state.opacity));
+  for (const map of document.querySelectorAll("#unit img + img.map")) map.style.opacity = String(state.opacity);
+}
+
+// Curves
+
+function buildCurves(pair, row, image, label) {
+  const wanted = (curve) => curve.protocol === state.protocol || !run.protocols.includes(curve.protocol);
+  const curves = curvesOf(pair, row, image, state.seed, wanted);
+  const width = Math.max(280, Math.min(820, $("unit-curves").clientWidth || 600));
+  $("unit-curves").replaceChildren(...(curves.length ? curves.map((curve) => {
+    const same = (other) => other.name === curve.name && other.protocol === curve.protocol;
+    const others = pair.rows.map((_, other) => other).filter((other) => other !== row)
+      .flatMap((other) => curvesOf(pair, other, image, state.seed, same).map((one) => ({ ...one, label: run.methods[pair.rows[other]].label })));
+    const thinned = curve.points > curve.fractions.length ? `, ${curve.fractions.length} of ${curve.points} points` : "";
+    return h("figure", { class: "chart", "data-curve": curve.name },
+      h("figcaption", {}, h("strong", {}, { insertion: "Insertion ↑", deletion: "Deletion ↓" }[curve.name] ?? curve.protocol),
+        h("span", { class: "series a" }, label),
+        others.length ? h("span", { class: "series other faint" }, others.length > 1 ? "other methods" : others[0].label) : null,
+        h("span", { class: "faint" }, `${curve.protocol}${thinned}`)),
+      curveOf(width, curve, others, `${curve.name} curve of ${label} on ${pair.items[image]}`));
+  }) : [h("p", { class: "absent" }, troubleOf(pair, row, image) ?? "The run has no curves of this unit.")]));
+}
+
+function curveOf(width, curve, others, label) {
+  const scores = [curve, ...others].flatMap((one) => one.scores);
+  const low = Math.min(0, ...scores), high = Math.max(low + 1e-6, ...scores);
+  const frame = axes({
+    width, height: 210, xDomain: [0, 1], yDomain: [low, high > 0.7 && high <= 1 ? 1 : high], xLabel: "pixels replaced",
+    xFormat: (share) => percent(share), yFormat: brief, label,
+  });
+  for (const one of others) {
+    const line = polyline(one.fractions, one.scores, frame.x, frame.y, "other");
+    line.append(s("title", {}, one.label));
+    frame.svg.append(line);
+  }
+  frame.svg.append(polyline(curve.fractions, curve.scores, frame.x, frame.y, "a"));
+  return frame.svg;
+}
+
+// Layers
+
+function laneScale(metric, values) {
+  if (metric !== "mse") {
+    const low = Math.min(0, ...values);
+    return (value) => (value - low) / (1 - low);
+  }
+  const positive = values.filter((value) => value > 0);
+  const [low, high] = [Math.log(Math.min(...positive)), Math.log(Math.max(...positive))];
+  return (value) => (value > 0 ? (Math.log(value) - low) / (high - low || 1) : 0);
+}
+
+function buildLayers(pair, row, image, label) {
+  const metrics = [["cosine", "Cosine ↑"], ["mse", "MSE ↓"], ["pearson", "Pearson ↑"]];
+  const tables = metrics.map(([metric, title]) => layerTable(pair, row, image, metric, title)).filter(Boolean);
+  $("unit-layers").replaceChildren(...(tables.length ? [
+    h("h3", {}, "Inside the network"),
+    h("p", { class: "about" }, `Activations on the insertion pictures against those on the photograph, shallow to deep. Full: this image under ${label}; hollow: the mean of all images.`),
+    h("div", { class: "layer-tables" }, ...tables)] : []));
+}
+
+function layerTable(pair, row, image, metric, title) {
+  const layers = layersOf(pair, metric, state.protocol).map((one) => ({
+    ...one, here: valueOf(pair, one.quantity, row, image, state.seed), mean: meanOver(pair, one.quantity, row, [...pair.items.keys()])?.mean ?? NaN,
+  }));
+  const known = layers.flatMap(({ here, mean }) => [here, mean]).filter((value) => !Number.isNaN(value));
+  if (!layers.length || !known.length) return null;
+  const place = laneScale(metric, known);
+  const text = (value) => (Number.isNaN(value) ? "–" : metric === "mse" ? brief(value) : value.toFixed(3));
+  return h("table", { class: "lanes", "data-metric": metric },
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, title), h("th", { scope: "col" }, metric === "mse" ? "logarithmic" : "0 … 1"),
+      h("th", { scope: "col", class: "number a" }, "this image"), h("th", { scope: "col", class: "number" }, "mean"))),
+    h("tbody", {}, ...layers.map(({ layer, here, mean }) => {
+      const lane = h("div", { class: "lane", "aria-hidden": "true" });
+      for (const [value, kind] of [[mean, "dot"], [here, "dot a"]]) {
+        if (Number.isNaN(value)) continue;
+        const dot = h("span", { class: kind });
+        dot.style.left = `${100 * place(value)}%`;
+        lane.append(dot);
+      }
+      return h("tr", {}, h("th", { scope: "row" }, layer), h("td", {}, lane),
+        h("td", { class: "number" }, text(here)), h("td", { class: "number" }, text(mean)));
+    })));
+}
+
+// Provenance
+
+function buildUnitFacts(pair, row, image, label) {
+  const unit = unitAt(pair, row, image, state.seed);
+  const key = pair.keys[unit];
+  const plain = pair.quantities.map(([metric, protocol, layer], quantity) => ({ metric, protocol, layer, quantity }))
+    .filter(({ layer, protocol }) => !layer && (!protocol || protocol === state.protocol || !run.protocols.includes(protocol)))
+    .map(({ metric, protocol, quantity }) => [metric, protocol, valueOf(pair, quantity, row, image, state.seed)])
+    .filter(([, , value]) => !Number.isNaN(value));
+  const settings = Object.entries(pair.settings[row]).map(([name, value]) => `${name} = ${JSON.stringify(value)}`).join(", ");
+  const facts = [
+    ["key", `${key}…`], ["method", `${label}, seed ${run.seeds[state.seed]}`],
+    ["state", pair.states[unit] === 0 ? "done" : pair.states[unit] === 1 ? "not computed yet" : `failed: ${pair.reasons[pair.states[unit] - 2]}`],
+    ["network", pair.model], ["data", pair.data ?? "–"], ["settings", settings || "none"],
+    ["numbers", plain.map(([metric, , value]) => `${metric.replaceAll("_", " ")} ${brief(value)}`).join(", ") || "none"],
+  ];
+  $("unit-facts").replaceChildren(...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  buildSources($("unit-sources"), [
+    ["Copy to compute it again", "reproduce", `fei reproduce ${quoted(`${run.run}#${key}`)}`],
+    ["Copy to print all of it", "show", `fei bench show ${quoted(run.run)} ${key}`],
+  ]);
+}
+
+/** As a shell reads it. */
+const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+
+function buildSources(place, sources) {
+  place.replaceChildren(...sources.map(([words, id, text]) => h("div", { class: "source" },
+    h("button", { type: "button", "data-copy": `source-${id}` }, words),
+    h("pre", { id: `source-${id}`, class: "command", tabindex: "0", role: "group", "aria-label": words }, text))));
+}

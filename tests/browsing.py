@@ -1,0 +1,99 @@
+"""A real browser for tests: Chromium by Playwright, a page from disk, and what went wrong on it."""
+
+import os
+import shutil
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+# Chromium must not look for anything outside: whatever is asked for would be the page's fault.
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+
+
+def missing(what):
+    message = f"no {what}; the browser tests need Chromium and the packages playwright and axe-playwright-python"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message, pytrace=False)
+    pytest.skip(message)
+
+
+@contextmanager
+def launched():
+    """A browser; one at a time in a process."""
+    chromium = shutil.which("chromium") or missing("Chromium")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("playwright")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS.split())
+        yield browser
+        browser.close()
+
+
+def serious_faults(page):
+    """What axe-core finds, where it is serious: {rule: elements}."""
+    try:
+        from axe_playwright_python.sync_playwright import Axe
+    except ImportError:
+        missing("axe-playwright-python")
+    return {
+        fault["id"]: [node["html"][:200] for node in fault["nodes"]]
+        for fault in Axe().run(page).response["violations"]
+        if fault["impact"] in ("serious", "critical")
+    }
+
+
+class Visit:
+    """A page that is open, and what went wrong on it."""
+
+    def __init__(self, browser, file, address="", **options):
+        self.context = browser.new_context(**{"viewport": DESKTOP, "color_scheme": "light"} | options)
+        self.page = self.context.new_page()
+        self.requests, self.problems = [], []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self._hear(message.type, message.text))
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.problems.append(f"dialog {dialog.message}"))
+        self.page.goto(f"file://{file}{address}")
+        self.page.wait_for_selector("html[data-ready]", timeout=30_000)
+
+    def _hear(self, kind, text):
+        if kind in ("error", "warning"):
+            self.problems.append(text)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+        assert self.problems == []
+
+    def settle(self):
+        self.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def pixels(self, selector):
+        """What is on a canvas, (H, W, 3)."""
+        width, height, values = self.page.locator(selector).evaluate(
+            "e => [e.width, e.height, [...e.getContext('2d').getImageData(0, 0, e.width, e.height).data]]"
+        )
+        return np.array(values, dtype=np.uint8).reshape(height, width, 4)[..., :3]
+
+    def wait(self, condition):
+        """Until a condition on the page holds; playwright's own waiting would evaluate text, which the page forbids."""
+        for _ in range(300):
+            if self.page.evaluate(condition):
+                return
+            self.page.wait_for_timeout(50)
+        pytest.fail(f"never came true: {condition}")
+
+    def text(self, selector):
+        return self.page.locator(selector).first.inner_text()
+
+    def hash(self):
+        return self.page.evaluate("location.hash")
