@@ -1,5 +1,6 @@
 """Experiments: a plan, a run that can be interrupted, and its tables and figures."""
 
+from fei.bench._ray import RayEngine
 from fei.bench.engines import Engine, LocalEngine
 from fei.bench.plan import Plan, load_plan
 from fei.bench.runner import Pace, Summary, resume, run
@@ -12,6 +13,7 @@ __all__ = [
     "Outcome",
     "Pace",
     "Plan",
+    "RayEngine",
     "Store",
     "Summary",
     "Unit",

@@ -70,6 +70,7 @@ class WorkerContext:
         device: "cpu", "cuda" or "mps".
         retries: How often a failed unit is tried again.
         maps: Folders in which maps may have been kept.
+        unit_timeout: Seconds that a unit, or the loading of a network, may take; None for as long as it takes.
         make: What makes a worker; None for `fei.bench.worker.Worker`.
     """
 
@@ -81,6 +82,7 @@ class WorkerContext:
     device: str = "cpu"
     retries: int = 0
     maps: tuple[str, ...] = ()
+    unit_timeout: float | None = None
     make: Callable[[WorkerContext], Computer] | None = None
 
     def outcome(self, unit: Unit, status: str, **facts: Any) -> Outcome:

@@ -17,6 +17,7 @@ from fei.errors import DataError, InputError
 
 DATABASE = "run.sqlite"
 _BUSY_SECONDS = 30.0
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FULL = {errno.ENOSPC, errno.EDQUOT} if hasattr(errno, "EDQUOT") else {errno.ENOSPC}
 
 
@@ -28,12 +29,11 @@ def explained(folder: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         raise _in_words(folder, str(error)) from error
     except OSError as error:
-        if error.errno in _FULL:
-            raise _in_words(folder, "disk is full") from error
-        raise DataError(f"The run in '{folder}' cannot be written to ({error.strerror or error}).") from error
+        told = "disk is full" if error.errno in _FULL else "readonly" if error.errno in _REFUSED else "disk I/O error"
+        raise _in_words(folder, told, error.strerror or str(error)) from error
 
 
-def _in_words(folder: Path, reason: str) -> DataError | InputError:
+def _in_words(folder: Path, reason: str, details: str = "") -> DataError | InputError:
     if "disk is full" in reason:
         return DataError(
             f"The disk of the run in '{folder}' is full; free some space, then go on with: fei bench resume {folder}. "
@@ -42,6 +42,11 @@ def _in_words(folder: Path, reason: str) -> DataError | InputError:
     if "readonly" in reason or "unable to open" in reason:
         return InputError(
             f"The run folder '{folder}' cannot be written to; choose another folder or change its permissions."
+        )
+    if "I/O error" in reason:
+        return DataError(
+            f"The disk of the run in '{folder}' fails ({details or reason}); see that it is there, then go on with: "
+            f"fei bench resume {folder}. What was committed before is there."
         )
     if "locked" in reason:
         return DataError(f"The database in '{folder}' is held by another program; close that and go on.")

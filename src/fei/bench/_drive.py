@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,17 +17,20 @@ import torch
 from fei.bench._catalog import Catalog
 from fei.bench._context import WorkerContext
 from fei.bench._reuse import outcomes_of
-from fei.bench.engines import Engine, LocalEngine
+from fei.bench.engines import Engine, make_engine
 from fei.bench.keys import plan_key
 from fei.bench.store import MAPS, Link, Store
-from fei.bench.units import DONE, FAILED, KEPT, Outcome, Unit
+from fei.bench.units import BATCH_ROWS, DONE, FAILED, KEPT, Outcome, Unit
 from fei.errors import FEIError, InputError
 
 if TYPE_CHECKING:
     from fei.bench.plan import Plan
 
-ENGINES = ("local",)
 _SECONDS, _MOST = 0.25, 500  # how long an outcome may wait for its commit while others come, and how many may
+_SHARE, _LONGEST = (
+    0.1,
+    30.0,
+)  # of the time that may go to commits on a slow disk, and how long these may be put off then
 
 
 @dataclass(frozen=True)
@@ -76,14 +81,13 @@ class Options:
     reuse: tuple[str | Path, ...]
     on_progress: OnProgress | None
     retry_failed: bool
+    unit_timeout: float | None
 
     def chosen_engine(self) -> Engine:
         """The engine."""
-        if not isinstance(self.engine, str):
-            return self.engine
-        if self.engine not in ENGINES:
-            raise InputError(f"There is no engine '{self.engine}'; choose one of {', '.join(ENGINES)}.")
-        return LocalEngine(self.workers, self.threads)
+        if self.unit_timeout is not None and not 0 < self.unit_timeout < math.inf:
+            raise InputError(f"unit_timeout is {self.unit_timeout!r}; give a number of seconds above 0.")
+        return make_engine(self.engine, self.workers, self.threads) if isinstance(self.engine, str) else self.engine
 
 
 class Run:
@@ -95,7 +99,9 @@ class Run:
         self._split: set[str] = set()  # units that are handed out in two parts
         self._pending: list[Outcome] = []
         self._total = self._done = self._failed = self._skipped = self._ready = 0
-        self._started = self._first = self._committed = time.monotonic()
+        self._started = self._first = time.monotonic()
+        self._next_commit = self._started
+        self._told_rows = False
 
     def go(self) -> Summary:
         """Do it."""
@@ -187,6 +193,7 @@ class Run:
             sanity_layers=0 if plan.sanity is None else plan.sanity.layers,
             device=device,
             retries=plan.retries,
+            unit_timeout=self._options.unit_timeout,
             maps=tuple(str((folder / MAPS).resolve()) for folder in folders if (folder / MAPS).is_dir()),
         )
 
@@ -221,7 +228,7 @@ class Run:
             for outcome in outcomes:
                 self._pending.append(outcome)
                 self._tally(outcome)
-                if len(self._pending) >= _MOST or time.monotonic() - self._committed >= _SECONDS:
+                if len(self._pending) >= _MOST or time.monotonic() >= self._next_commit:
                     self._commit()
             self._commit()
         except BaseException:
@@ -240,14 +247,31 @@ class Run:
             self._done += 1
         else:
             self._failed += 1
+        if not self._told_rows:
+            self._tell_rows(outcome)
         self._first = time.monotonic() if not self._ready else self._first
         self._ready += 1
 
+    def _tell_rows(self, outcome: Outcome) -> None:
+        """Say, once, that memory was short and what was done about it."""
+        rows = next((value for metric, _, _, value in outcome.scores if metric == BATCH_ROWS), None)
+        if rows is not None:
+            self._told_rows = True
+            warnings.warn(
+                f"Memory ran out, first with the method '{outcome.method}' on '{outcome.item}'; it goes on with fewer "
+                f"rows in a forward pass, there {rows:g}, and units that were computed so say how many in their score "
+                f"'{BATCH_ROWS}', since last digits may depend on it.",
+                stacklevel=2,
+            )
+
     def _commit(self) -> None:
+        start = time.monotonic()
         if self._pending:
             self._store.commit(self._pending)
             self._pending.clear()
-        self._committed = time.monotonic()
+        now = time.monotonic()
+        # on a slow disk less often, so that workers do not wait for it
+        self._next_commit = now + min(_LONGEST, max(_SECONDS, (now - start) * (1 / _SHARE - 1)))
         self._report()
 
     def _report(self) -> None:

@@ -1,44 +1,141 @@
-"""Worker processes: each has a pipe, computes what comes through it, and is replaced if it dies."""
+"""Workers and the units they have: each computes what it is given, and is replaced if it dies, hangs or is lost."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import sys
-import threading
+import abc
+import time
+import warnings
 from collections import Counter, deque
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection, wait
-from typing import Any
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-import torch
-
-from fei.bench._context import WorkerContext, attempt
+from fei.bench._context import WorkerContext
 from fei.bench.units import Outcome, Unit
 from fei.errors import InputError
 
 _AHEAD = 2  # units a worker has: one it computes, and the next one, so that it never waits
 _STARTS = 3  # workers that may die in a row before they have started
-_GRACE = 5.0  # seconds that a worker has to end by itself
+_NODES = 5  # machines that may be lost under a unit before it is taken for the cause
+
+
+@dataclass(frozen=True)
+class Lack:
+    """Something that a worker's machine lacks and this one has, in one sentence."""
+
+    sentence: str
+
+
+Said = Outcome | Lack | int | None
+"""What a worker says: that it runs (None), that a pair's network is loaded, what came of a unit, what it lacks."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a worker came to its end, and whether its machine was lost with it."""
+
+    reason: str
+    lost: bool = False
+
+
+class Member(abc.ABC):
+    """A worker as the driver sees it.
+
+    Attributes:
+        units: What it has to do, in order.
+        started: Whether it has said that it runs.
+        loaded: The pairs whose network it has loaded, or found not to load.
+        dead: Whether nothing more will come of it.
+        lacks: What its machine lacks.
+        since: When it was last heard of, or given something to do.
+    """
+
+    def __init__(self) -> None:
+        self.units: deque[Unit] = deque()
+        self.started = self.dead = False
+        self.loaded: set[int] = set()
+        self.lacks: str | None = None
+        self.since = time.monotonic()
+
+    def take(self, unit: Unit) -> bool:
+        """Give it a unit; False if it is no longer there to take it."""
+        if not self.send(unit):
+            return False
+        if not self.units:
+            self.since = time.monotonic()
+        self.units.append(unit)
+        return True
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """What has come of its units so far; it computes them in order."""
+        for said in self.said():
+            self.since = time.monotonic()
+            if isinstance(said, Outcome):
+                self.units.popleft()
+                yield said
+            elif isinstance(said, Lack):
+                self.lacks = said.sentence
+                return
+            elif said is None:
+                self.started = True
+            else:
+                self.loaded.add(said)
+
+    @abc.abstractmethod
+    def send(self, unit: Unit) -> bool:
+        """Send it a unit; False if it is no longer there."""
+
+    @abc.abstractmethod
+    def said(self) -> Iterator[Said]:
+        """What it has said since it was last asked; `dead` where it will say no more."""
+
+    @abc.abstractmethod
+    def dismiss(self) -> None:
+        """Let it go: at once if it is at work or not yet there, else as it finds time."""
+
+    @abc.abstractmethod
+    def kill(self) -> None:
+        """End it, whatever it does."""
+
+    @abc.abstractmethod
+    def end(self) -> Ending:
+        """Wait for its end, and say how it came."""
+
+
+class Crew(Protocol):
+    """Where workers come from.
+
+    Attributes:
+        advice: What to do where they do not start.
+    """
+
+    advice: str
+
+    def recruit(self) -> Member:
+        """A new worker."""
+        ...
+
+    def listen(self, members: Sequence[Member], seconds: float | None) -> Iterable[Member]:
+        """Wait until some say something or die, for so long at most; without a limit if None."""
+        ...
 
 
 class Pool:
-    """Some worker processes and the units they have.
+    """Some workers and the units they have.
 
     Args:
-        workers: How many.
-        threads: Torch's threads in each.
+        count: How many workers.
         context: What all units have in common.
+        crew: Where they come from.
     """
 
-    def __init__(self, workers: int, threads: int, context: WorkerContext) -> None:
-        self._count, self._threads, self._context = workers, threads, context
-        self._members: list[_Member] = []
-        self._again: deque[Unit] = deque()  # units of workers that died
+    def __init__(self, count: int, context: WorkerContext, crew: Crew) -> None:
+        self._count, self._context, self._crew = count, context, crew
+        self._members: list[Member] = []
+        self._again: deque[Unit] = deque()  # units of workers that are gone
         self._deaths: Counter[Unit] = Counter()
         self._deaths_loading: Counter[int] = Counter()
+        self._losses: Counter[Unit] = Counter()
         self._broken: dict[int, str] = {}  # pairs whose network kills workers
         self._starts = 0
         self._exhausted = False
@@ -81,7 +178,7 @@ class Pool:
             if unit is None:
                 break
             ahead.append(unit)
-            self._members.append(_Member(self._threads, self._context))
+            self._members.append(self._crew.recruit())
         self._again.extendleft(reversed(ahead))
 
     def _next(self, source: Iterator[Unit]) -> Generator[Outcome, None, Unit | None]:
@@ -95,51 +192,90 @@ class Pool:
             yield self._context.failure(unit, self._broken[unit.pair])
 
     def _collect(self) -> Iterator[Outcome]:
-        """Wait for workers to say something, or to die."""
-        by_handle: dict[Any, _Member] = {}
-        for member in self._members:
-            by_handle |= {member.pipe: member, member.process.sentinel: member}
-        for member in {id(m): m for m in (by_handle[handle] for handle in wait(list(by_handle)))}.values():
-            yield from member.outcomes()
-            if member.dead:
-                yield from self._replace(member)
-            elif member.started:
-                self._starts = 0
+        """Wait for workers to say something, to die, or to take too long."""
+        due = [self._due(member) for member in self._members]
+        soonest = min((moment for moment in due if moment is not None), default=None)
+        patience = None if soonest is None else max(0.0, soonest - time.monotonic())
+        for member in self._crew.listen(self._members, patience):
+            yield from self._hear(member)
+        for member in [member for member in self._members if self._overdue(member)]:
+            yield from self._hear(member)  # it may have answered while others were heard
+            if member in self._members and self._overdue(member):
+                member.kill()
+                yield from self._replace(member, overdue=True)
 
-    def _replace(self, member: _Member) -> Iterator[Outcome]:
-        """Take a dead worker's units back. The first is the one it died of: results come in order."""
+    def _hear(self, member: Member) -> Iterator[Outcome]:
+        yield from member.outcomes()
+        if member.lacks is not None:
+            self._do_without(member)
+        elif member.dead:
+            yield from self._replace(member)
+        elif member.started:
+            self._starts = 0
+
+    def _due(self, member: Member) -> float | None:
+        """When a worker has had its time for what it is at."""
+        limit = self._context.unit_timeout
+        return None if limit is None or not member.units else member.since + limit
+
+    def _overdue(self, member: Member) -> bool:
+        due = self._due(member)
+        return due is not None and time.monotonic() >= due
+
+    def _do_without(self, member: Member) -> None:
+        """A machine that lacks something gets no more work: the others have it, or the run ends."""
+        self._retire(member)
+        self._count -= 1
+        if not self._count:
+            raise InputError(member.lacks)
+        warnings.warn(f"{member.lacks} The run goes on without this worker.", stacklevel=2)
+
+    def _retire(self, member: Member) -> Ending:
+        """Take a worker's units back."""
         self._members.remove(member)
-        reason = member.end()
         self._again.extendleft(reversed(member.units))
-        if not member.started:
+        return member.end()
+
+    def _replace(self, member: Member, overdue: bool = False) -> Iterator[Outcome]:
+        """Take a dead worker's units back. The first is the one it died of: results come in order."""
+        ending = self._retire(member)
+        if not member.started and not ending.lost:
             self._starts += 1
             if self._starts >= _STARTS:
-                raise InputError(
-                    f"The worker processes end before they start ({reason}); in a script of your own, start the run "
-                    "under 'if __name__ == \"__main__\":', or use workers=0."
-                )
+                raise InputError(f"The workers end before they start ({ending.reason}); {self._crew.advice}.")
             return
         if not member.units:
             return
         unit = self._again[0]
-        if unit.pair not in member.loaded:
+        if ending.lost:
+            self._losses[unit] += 1
+            if self._losses[unit] > _NODES:
+                yield self._failed(f"Machines were lost while they computed this ({ending.reason}).", _NODES + 1)
+        elif unit.pair not in member.loaded:
             self._deaths_loading[unit.pair] += 1
             if self._deaths_loading[unit.pair] > self._context.retries:
-                model = self._context.networks[unit.pair].model
-                self._broken[unit.pair] = (
-                    f"A worker process ended while it loaded the network '{model}' ({reason}); see that there is "
-                    "enough memory, or use fewer workers."
-                )
-            return
-        self._deaths[unit] += 1
-        if self._deaths[unit] > self._context.retries:
-            self._again.popleft()
-            yield self._context.failure(
-                unit,
-                f"The worker process ended while it computed this ({reason}); see that there is enough memory, or use "
-                "fewer workers.",
-                self._deaths[unit],
+                self._broken[unit.pair] = self._in_words(ending, overdue, self._context.networks[unit.pair].model)
+        else:
+            self._deaths[unit] += 1
+            if self._deaths[unit] > self._context.retries:
+                yield self._failed(self._in_words(ending, overdue), self._deaths[unit])
+
+    def _failed(self, reason: str, attempts: int) -> Outcome:
+        """The first of the units that wait has failed for good."""
+        return self._context.failure(self._again.popleft(), reason, attempts)
+
+    def _in_words(self, ending: Ending, overdue: bool, model: str | None = None) -> str:
+        if overdue:
+            what = "This" if model is None else f"Loading the network '{model}'"
+            return (
+                f"{what} took longer than {self._context.unit_timeout:g} s, the time-out of a unit, and the worker was "
+                "ended; allow more with --unit-timeout."
             )
+        what = "computed this" if model is None else f"loaded the network '{model}'"
+        return (
+            f"A worker process ended while it {what} ({ending.reason}); see that there is enough memory, or use fewer "
+            "workers."
+        )
 
     def _leftovers(self) -> Iterator[Outcome]:
         """What has been computed and not been collected."""
@@ -151,113 +287,3 @@ class Pool:
             member.dismiss()
         for member in self._members:
             member.end()
-
-
-class _Member:
-    """A worker process as the driver sees it.
-
-    Attributes:
-        process: The process.
-        pipe: To it and from it.
-        units: What it has to do, in order.
-        started: Whether it has said that it runs.
-        loaded: The pairs whose network it has loaded, or found not to load.
-        dead: Whether its pipe has ended.
-    """
-
-    def __init__(self, threads: int, context: WorkerContext) -> None:
-        spawn = multiprocessing.get_context("spawn")
-        self.pipe, theirs = spawn.Pipe()
-        self.process = spawn.Process(target=_serve, args=(theirs, threads, context), daemon=True)
-        with _interrupts_ignored():  # a child that is still starting is not to be interrupted by Ctrl-C either
-            self.process.start()
-        theirs.close()
-        self.units: deque[Unit] = deque()
-        self.started = self.dead = False
-        self.loaded: set[int] = set()
-
-    def take(self, unit: Unit) -> bool:
-        """Give it a unit; False if it is no longer there to take it."""
-        try:
-            self.pipe.send(unit)
-        except OSError:
-            return False
-        self.units.append(unit)
-        return True
-
-    def outcomes(self) -> Iterator[Outcome]:
-        """What it has sent so far."""
-        try:
-            while self.pipe.poll():
-                said = self.pipe.recv()
-                if isinstance(said, Outcome):
-                    self.units.popleft()
-                    yield said
-                elif said is None:
-                    self.started = True
-                else:
-                    self.loaded.add(said)
-        except (EOFError, OSError):
-            self.dead = True
-
-    def dismiss(self) -> None:
-        """Let it go: at once if it is at work or not yet there, else by closing the pipe it listens to."""
-        if self.units or not self.started:
-            self.process.terminate()
-        self.pipe.close()
-
-    def end(self) -> str:
-        """Wait for its end, and say how it came."""
-        self.pipe.close()
-        self.process.join(_GRACE)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
-        code = self.process.exitcode or 0
-        self.process.close()
-        if code >= 0:
-            return f"exit code {code}"
-        with suppress(ValueError):
-            return f"signal {-code}, {signal.Signals(-code).name}"
-        return f"signal {-code}"
-
-
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _serve(pipe: Connection[Any, Any], threads: int, context: WorkerContext) -> None:
-    """A worker process: says None when it runs, a pair's index when its network is loaded, and outcomes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's affair
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    sys.stdout = sys.stderr  # what a user's own network prints is not the driver's result
-    torch.set_num_threads(threads)
-    from fei.bench.worker import Worker
-
-    worker = (context.make or Worker)(context)
-    loaded: set[int] = set()
-    with suppress(EOFError, OSError):  # the driver is gone, or has let us go
-        pipe.send(None)
-        while True:
-            unit = pipe.recv()
-            if unit.pair not in loaded:
-                worker.prepare(unit.pair)
-                loaded.add(unit.pair)
-                pipe.send(unit.pair)
-            pipe.send(attempt(worker, unit, context.retries))
-
-
-def _end_with_parent() -> None:
-    """A driver that was killed must not leave workers behind that compete with those of the next one."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)

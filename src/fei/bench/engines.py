@@ -11,9 +11,13 @@ import torch
 
 from fei.bench._context import WorkerContext, attempt
 from fei.bench._pool import Pool
+from fei.bench._processes import Processes
+from fei.bench._ray import RayEngine
 from fei.bench.units import Outcome, Unit
 from fei.bench.worker import Worker
 from fei.errors import InputError
+
+ENGINES = ("local", "ray")
 
 
 class Engine(Protocol):
@@ -57,7 +61,9 @@ class LocalEngine:
         """Compute units; see `Engine`."""
         if self.workers:
             threads = self.threads or max(1, (os.cpu_count() or 1) // self.workers)
-            return Pool(self.workers, threads, context).run(units)
+            return Pool(self.workers, context, Processes(threads, context)).run(units)
+        if context.unit_timeout is not None:
+            raise InputError("A time-out needs workers that can be ended; compute with at least one (--workers 1).")
         return self._run_here(units, context)
 
     def _run_here(self, units: Iterable[Unit], context: WorkerContext) -> Iterator[Outcome]:
@@ -65,6 +71,36 @@ class LocalEngine:
         with _threads(self.threads):
             for unit in units:
                 yield attempt(worker, unit, context.retries)
+
+
+def make_engine(
+    name: str,
+    workers: int = 0,
+    threads: int | None = None,
+    *,
+    address: str | None = None,
+    gpus_per_worker: float | None = None,
+) -> Engine:
+    """An engine by its name.
+
+    Args:
+        name: "local" or "ray".
+        workers: As the engine takes it.
+        threads: As the engine takes it.
+        address: Of a Ray cluster, see `RayEngine`.
+        gpus_per_worker: As for `RayEngine`.
+
+    Raises:
+        InputError: If there is no such engine, or it does not take one of these.
+    """
+    if name not in ENGINES:
+        raise InputError(f"There is no engine '{name}'; choose one of {', '.join(ENGINES)}.")
+    if name == "ray":
+        return RayEngine(workers, threads, address=address, gpus_per_worker=gpus_per_worker or 0)
+    if address is not None or gpus_per_worker is not None:
+        option = "address" if address is not None else "gpus-per-worker"
+        raise InputError(f"The engine 'local' takes no --{option}; add --engine ray.")
+    return LocalEngine(workers, threads)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ def run(
     threads: int | None = None,
     device: str = "auto",
     reuse: Sequence[str | Path] = (),
+    unit_timeout: float | None = None,
     on_progress: OnProgress | None = None,
 ) -> Summary:
     """Compute what a plan asks for; in a folder where that was begun, what is missing.
@@ -36,11 +37,14 @@ def run(
     Args:
         plan: The plan.
         folder: Where the results go; made if it is not there.
-        engine: "local", or an engine of your own.
-        workers: Processes of the local engine; 0 to compute in this one.
-        threads: Torch's threads in each, see `fei.bench.engines.LocalEngine`.
+        engine: "local", "ray" for a Ray of its own on this machine, a `fei.bench.RayEngine` for a cluster, or an engine
+            of your own.
+        workers: Processes; 0 to compute in this one, of "ray" as many as there is room for.
+        threads: Torch's threads in each, see `fei.bench.LocalEngine` and `fei.bench.RayEngine`.
         device: "cpu", "cuda", "mps" or "auto".
         reuse: Folders of other runs, or exports, whose results are taken over where they are of this plan.
+        unit_timeout: Seconds that a unit, with its further attempts, may take in a worker, and the loading of a network
+            as well. What takes longer is ended, tried again in another worker, and recorded as failed in the end.
         on_progress: Called as units are ready.
 
     Returns:
@@ -52,7 +56,7 @@ def run(
         DataError: If the disk is full, or files cannot be used.
     """
     place = Path(folder)
-    options = Options(engine, workers, threads, device, tuple(reuse), on_progress, False)
+    options = Options(engine, workers, threads, device, tuple(reuse), on_progress, False, unit_timeout)
     with _begun(place, plan) as store:
         return Run(store, plan, options).go()
 
@@ -67,6 +71,7 @@ def resume(
     device: str = "auto",
     reuse: Sequence[str | Path] = (),
     retry_failed: bool = False,
+    unit_timeout: float | None = None,
     on_progress: OnProgress | None = None,
 ) -> Summary:
     """Go on with a run.
@@ -80,6 +85,7 @@ def resume(
         device: As for `run`.
         reuse: As for `run`.
         retry_failed: Whether units that failed are tried again.
+        unit_timeout: As for `run`.
         on_progress: As for `run`.
 
     Returns:
@@ -89,7 +95,7 @@ def resume(
         InputError: As for `run`.
         DataError: As for `run`.
     """
-    options = Options(engine, workers, threads, device, tuple(reuse), on_progress, retry_failed)
+    options = Options(engine, workers, threads, device, tuple(reuse), on_progress, retry_failed, unit_timeout)
     with Store.open(Path(folder)) as store:
         return Run(store, plan or store.plan, options).go()
 

@@ -25,6 +25,9 @@ KEPT = "kept"
 
 DONE, FAILED = "done", "failed"
 
+BATCH_ROWS = "batch_rows"
+"""The score of a unit for which memory ran out: with how many rows in a forward pass it went on."""
+
 Score = tuple[str, str, str, float]
 """Metric, protocol, layer and value; an empty protocol or layer where it has none."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,30 @@ from torch import Tensor
 from fei import methods, metrics, models
 from fei.bench._context import Network, WorkerContext, sentence
 from fei.bench._disk import read_map
-from fei.bench._measure import Subject, measure
+from fei.bench._measure import Findings, Subject, measure
+from fei.bench._memory import Rows, out_of_memory
 from fei.bench.keys import model_fingerprint
-from fei.bench.units import BLACK_IMAGE, DONE, FAILED, KEPT, MAP, SANITY, Outcome, Score, Unit, storable
+from fei.bench.units import (
+    BATCH_ROWS,
+    BLACK_IMAGE,
+    DONE,
+    FAILED,
+    KEPT,
+    MAP,
+    SANITY,
+    Outcome,
+    Score,
+    Unit,
+    storable,
+)
 from fei.data import Box, read_image
 from fei.errors import InputError, ModelError
 from fei.metrics._perturbation import check_maps
 from fei.metrics._trials import Trial, Trials
 from fei.models import Classifier
+
+_SCORES = "scores"  # the stage after the map, with rows of its own
+_NO_MEMORY = "Memory ran out even with one row in a forward pass; use fewer workers, or a machine with more."
 
 
 @dataclass(frozen=True)
@@ -47,6 +63,7 @@ class Worker:
         self._picture: _Picture | None = None
         self._trials: tuple[int, dict[int, Trial]] | None = None
         self._methods: dict[int, methods.Method] = {}
+        self._rows = Rows()
 
     def prepare(self, pair: int) -> str | None:
         """Load the network of a pair, if it is not the one that is loaded; a failure is remembered.
@@ -57,6 +74,7 @@ class Worker:
         network = self._context.networks[pair]
         if self._loaded[0] != network.model:
             self._picture = self._trials = None
+            self._rows = Rows()
             self._loaded = (network.model, None, None)  # the old one makes room first
             try:
                 self._loaded = (network.model, self._load(network), None)
@@ -77,10 +95,25 @@ class Worker:
         if problem is not None:
             return self._context.failure(unit, problem)
         work = {MAP: self._map, BLACK_IMAGE: self._black_image, SANITY: self._sanity}[unit.kind]
-        try:
-            return work(unit)
-        except Exception as error:
-            return self._context.failure(unit, sentence(error))
+        with self._rows.watched(self._classifier):
+            while True:
+                self._rows.begin()
+                try:
+                    return self._with_rows(work(unit), unit)
+                except Exception as error:
+                    short = out_of_memory(error)
+                    problem = _NO_MEMORY if short else sentence(error)
+                # not within the handler: what it holds is to be let go first
+                if not (short and self._rows.halve(unit.method)):
+                    return self._context.failure(unit, problem)
+
+    def _with_rows(self, outcome: Outcome, unit: Unit) -> Outcome:
+        """An outcome that tells with how many rows it was computed, where memory decided that."""
+        stages = (unit.method, _SCORES) if unit.kind == MAP else (unit.method,)
+        fewer = [self._rows.fewer[stage] for stage in stages if stage in self._rows.fewer]
+        if not fewer:
+            return outcome
+        return replace(outcome, scores=(*outcome.scores, (BATCH_ROWS, "", "", float(min(fewer)))))
 
     def _load(self, network: Network) -> Classifier:
         classifier = models.load(network.model)
@@ -142,7 +175,13 @@ class Worker:
             generator = torch.Generator().manual_seed(unit.seed)
             made, cost = metrics.measure_cost(
                 self._classifier,
-                lambda: method(self._classifier, picture.inputs, facts["target"], generator=generator),
+                lambda: method(
+                    self._classifier,
+                    picture.inputs,
+                    facts["target"],
+                    generator=generator,
+                    batch_size=self._rows.fewer.get(unit.method),
+                ),
             )
             # as kept maps are, so that a kept map has the scores of a fresh one
             maps = check_maps(made, picture.inputs)[:, None].float()
@@ -158,7 +197,7 @@ class Worker:
             unit.seed,
             self._context.batch_size,
         )
-        findings = measure(subject, unit.scores)
+        findings = self._measured(subject, unit.scores)
         keeps = KEPT in unit.scores
         return self._context.outcome(
             unit,
@@ -170,6 +209,18 @@ class Worker:
             map=maps[0, 0].cpu().numpy() if keeps else None,
             **facts,
         )
+
+    def _measured(self, subject: Subject, groups: Sequence[str]) -> Findings:
+        """The scores of a map, with fewer rows in a pass if memory runs out."""
+        while True:
+            self._rows.begin()
+            subject.batch_size = self._rows.fewer.get(_SCORES, self._context.batch_size)
+            findings = measure(subject, groups)
+            # an error holds on to what was computed before it: it is let go
+            findings.errors = [ModelError(_NO_MEMORY) if out_of_memory(e) else e for e in findings.errors]
+            short = any(str(error) == _NO_MEMORY for error in findings.errors)
+            if not (short and self._rows.halve(_SCORES)):
+                return findings
 
     def _kept_map(self, unit: Unit, inputs: Tensor) -> Tensor | None:
         if MAP in unit.scores:  # its cost is not known yet
@@ -192,6 +243,7 @@ class Worker:
                 targets=trial.target,
                 references=trial.reference[None],
                 generator=torch.Generator().manual_seed(unit.seed),
+                batch_size=self._rows.fewer.get(unit.method),
             ),
         )
         numbers = {"fired": float(result.success[0]), "phi": float(result.phi[0]), "gain": float(result.gains[0])}
@@ -227,6 +279,7 @@ class Worker:
                 target=facts["target"],
                 layers=self._context.sanity_layers,
                 generator=torch.Generator().manual_seed(unit.seed),
+                batch_size=self._rows.fewer.get(unit.method),
             ),
         )
         stages = [f"{i:02d} {name.removeprefix('network.')}" for i, name in enumerate(result.layers, 1)]

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
+import signal
 import sys
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from fei.cli._bench_progress import Interrupted, in_words, print_line, shown_progress
-from fei.cli._common import FAILURE, note, say
+from fei.cli._common import FAILURE, INTERRUPTED, note, say
 from fei.cli._diagnostics import print_table
 
 if TYPE_CHECKING:
+    from fei.bench.engines import Engine
     from fei.bench.exchange import Difference
     from fei.bench.runner import OnProgress, Summary
     from fei.bench.store import Store
 
 _REASONS = 3
 _STATUS = ("method", "units", "done", "failed")
+
+
+def chosen_engine(
+    name: str, workers: int, threads: int | None, device: str, address: str | None, gpus: float | None
+) -> Engine:
+    """The engine of a run; InputError if the options do not go together."""
+    from fei.bench.engines import make_engine
+    from fei.errors import InputError
+
+    engine = make_engine(name, workers, threads, address=address, gpus_per_worker=gpus)
+    if name == "ray" and device != "auto":
+        raise InputError("With --engine ray the device follows from --gpus-per-worker; leave --device out.")
+    return engine
 
 
 def drive(folder: Path, as_json: bool, work: Callable[[OnProgress], Summary]) -> None:
@@ -37,7 +54,11 @@ def drive(folder: Path, as_json: bool, work: Callable[[OnProgress], Summary]) ->
 
     try:
         # what a user's own network prints is not our result
-        with shown_progress(as_json) as show, contextlib.redirect_stdout(sys.stderr):
+        with (
+            shown_progress(as_json) as show,
+            contextlib.redirect_stdout(sys.stderr),
+            ended_by_a_second_interrupt(folder, as_json),
+        ):
             summary = work(show)
     except KeyboardInterrupt as error:
         raise Interrupted(f"Interrupted; what is computed is kept, go on with: {resume_command(folder)}") from error
@@ -51,6 +72,37 @@ def drive(folder: Path, as_json: bool, work: Callable[[OnProgress], Summary]) ->
         _say(folder, summary, reasons)
     if summary.failed:
         raise typer.Exit(FAILURE)
+
+
+@contextlib.contextmanager
+def ended_by_a_second_interrupt(folder: Path, as_json: bool) -> Iterator[None]:
+    """Within the block the first Ctrl-C is a KeyboardInterrupt, and a second one ends the process at once.
+
+    A commit is whole or not there, so nothing that was committed is lost.
+    """
+    deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as a shell starts jobs in the background of a script
+    if deaf or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    out = sys.__stdout__
+    line = f"Interrupted twice; what was committed is kept, go on with: {resume_command(folder)}"
+
+    def second(*_: object) -> None:
+        note(line)
+        if as_json and out is not None:
+            print_line({"error": line}, out)
+            out.flush()
+        os._exit(INTERRUPTED)
+
+    def first(*_: object) -> None:
+        signal.signal(signal.SIGINT, second)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def resume_command(folder: Path, *words: str) -> str:

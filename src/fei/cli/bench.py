@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fei.cli._bench_drive import drive, resume_command, say_difference, say_status, status_document
+from fei.cli._bench_drive import chosen_engine, drive, resume_command, say_difference, say_status, status_document
 from fei.cli._common import FAILURE, DebugOption, JsonOption, print_json, say
 from fei.cli._diagnostics import DeviceOption, print_table
 
@@ -20,11 +22,27 @@ app = typer.Typer(
 )
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False)]
-EngineOption = Annotated[str, typer.Option(metavar="NAME", help="Who computes: local.")]
-WorkersOption = Annotated[int, typer.Option(min=0, help="Processes; 0 to compute in this one.")]
+EngineOption = Annotated[str, typer.Option(metavar="NAME", help="Who computes: local or ray.")]
+WorkersOption = Annotated[
+    int, typer.Option(min=0, help="Processes; 0 to compute in this one, with ray as many as there is room for.")
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Of a Ray cluster; this machine alone if not given.", show_default=False),
+]
+GpusOption = Annotated[
+    float | None,
+    typer.Option("--gpus-per-worker", min=0, help="With ray: GPUs of each worker, 0.5 to share.", show_default=False),
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option("--unit-timeout", metavar="SECONDS", help="End a worker that takes longer.", show_default=False),
+]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Torch's threads in each; the processors divided if not given.", show_default=False),
+    typer.Option(
+        min=1, help="Torch's threads in each; the processors divided if not given, with ray 1.", show_default=False
+    ),
 ]
 ReuseOption = Annotated[
     list[str] | None,
@@ -46,6 +64,9 @@ def run(
     workers: WorkersOption = 0,
     threads: ThreadsOption = None,
     device: DeviceOption = "auto",
+    address: AddressOption = None,
+    gpus: GpusOption = None,
+    unit_timeout: TimeoutOption = None,
     reuse: ReuseOption = None,
     as_json: LinesOption = False,
     debug: DebugOption = False,
@@ -56,10 +77,9 @@ def run(
 
     chosen, folder = load_plan(plan), Path(out) if out is not None else Path("runs") / Path(plan).stem
     options: dict[str, Any] = {
-        "engine": engine,
-        "workers": workers,
-        "threads": threads,
+        "engine": chosen_engine(engine, workers, threads, device, address, gpus),
         "device": device,
+        "unit_timeout": unit_timeout,
         "reuse": reuse or [],
     }
     drive(folder, as_json, lambda show: runner.run(chosen, folder, **options, on_progress=show))
@@ -79,6 +99,9 @@ def resume(
     workers: WorkersOption = 0,
     threads: ThreadsOption = None,
     device: DeviceOption = "auto",
+    address: AddressOption = None,
+    gpus: GpusOption = None,
+    unit_timeout: TimeoutOption = None,
     reuse: ReuseOption = None,
     as_json: LinesOption = False,
     debug: DebugOption = False,
@@ -89,10 +112,9 @@ def resume(
 
     changed = None if plan is None else load_plan(plan)
     options: dict[str, Any] = {
-        "engine": engine,
-        "workers": workers,
-        "threads": threads,
+        "engine": chosen_engine(engine, workers, threads, device, address, gpus),
         "device": device,
+        "unit_timeout": unit_timeout,
         "reuse": reuse or [],
     }
     drive(
@@ -122,20 +144,30 @@ def report(
         str | None,
         typer.Option(metavar="DIR", help="Folder for tables and figures; RUN/report if not given.", show_default=False),
     ] = None,
+    html: Annotated[
+        bool, typer.Option("--html", help="Write report.html as well: one page to sort, filter and look into it all.")
+    ] = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Write the tables and figures of a run, also of one that is not finished."""
+    from fei.bench._numbers import Numbers
     from fei.bench.report import write_report
     from fei.bench.store import Store
+    from fei.report.bench_page import write_bench_page
 
     target = Path(out) if out is not None else Path(folder) / "report"
-    with Store.open(Path(folder), readonly=True) as store:
-        files = [str(file) for file in write_report(store, target)]
+    # a network that is loaded for its pictures may print what is no result
+    with Store.open(Path(folder), readonly=True) as store, contextlib.redirect_stdout(sys.stderr):
+        numbers = Numbers(store)
+        files = [str(file) for file in write_report(store, target, numbers)]
+        page = str(write_bench_page(target / "report.html", store, numbers)) if html else None
     if as_json:
-        print_json({"schema": 1, "run": folder, "report": files[0], "files": files})
-    else:
-        say(f"{files[0]}, with {len(files) - 1} files of tables and figures")
+        print_json({"schema": 1, "run": folder, "report": files[0], "files": files, "page": page})
+        return
+    say(f"{files[0]}, with {len(files) - 1} files of tables and figures")
+    if page is not None:
+        say(f"Explore: {page}")
 
 
 @app.command()
