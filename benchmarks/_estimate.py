@@ -115,7 +115,7 @@ def write_estimate(rows: list[dict[str, Any]]) -> None:
         units = work.total()
         on_gpu = sum(n * gpu_seconds(*key, equivalents) for key, n in work.items())
         on_cpu = sum(n * unit_rows(*key, equivalents) * cpu[key[0]] for key, n in work.items())
-        fleet = [f"{on_gpu / count / 3600:,.0f} h ({units / on_gpu * count:,.1f}/s)" for count in _FLEETS]
+        fleet = [f"{on_gpu / count / 3600:,.1f} h ({units / on_gpu * count:,.1f}/s)" for count in _FLEETS]
         lines.append(
             [name, f"{units:,}", f"{on_cpu / 3600:,.0f}", f"{on_gpu / 3600:,.0f}", *fleet, f"{units * size / 1e9:,.1f}"]
         )

@@ -70,21 +70,20 @@ class CpuWatch(Watch):
 
 @dataclass
 class FamilyWatch(Watch):
-    """Notes the CPU time of the driver and of all processes that it started."""
+    """Notes the CPU time of the driver and of all processes that it started, while these are there."""
 
-    cpu_first: float = 0.0
-    cpu_last: float = 0.0
+    cpu_first: tuple[float, int] = (0.0, 0)
+    cpu_last: tuple[float, int] = (0.0, 0)
 
     def __call__(self, done: int, failed: int, total: int, pace: object) -> None:
-        before = self.first[1]
         super().__call__(done, failed, total, pace)
-        self.cpu_last = family_seconds()
-        if not before:
-            self.cpu_first = self.cpu_last
+        if 0 < done + failed < total:
+            self.cpu_last = (family_seconds(), done + failed)
+            self.cpu_first = self.cpu_first if self.cpu_first[1] else self.cpu_last
 
     @property
     def cpu_seconds(self) -> float:
-        return (self.cpu_last - self.cpu_first) / (self.last[1] - self.first[1])
+        return (self.cpu_last[0] - self.cpu_first[0]) / (self.cpu_last[1] - self.cpu_first[1])
 
 
 def family_seconds() -> float:

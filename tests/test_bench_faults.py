@@ -187,7 +187,9 @@ def test_a_clock_that_jumps_back_changes_nothing(photos, tmp_path, undisturbed, 
 
 
 class Scripted(Member):
-    """A worker to which happens what is said beforehand: units are done until one is not."""
+    """A worker to which happens what is said beforehand."""
+
+    orderly = False
 
     def __init__(self, fate):
         super().__init__()
@@ -202,6 +204,9 @@ class Scripted(Member):
             said = self._says.pop(0)
             if isinstance(said, Unit) and self._fate == "lost":
                 self.dead = True
+                return
+            if isinstance(said, Unit) and self._fate == "b kills" and any(unit.item == "b" for unit in self.units):
+                self.dead = True  # and the answers before b are lost
                 return
             if isinstance(said, Unit) and self._fate == "lacks":
                 said = Lack("The node far away has no file 'a.png'; put it there.")
@@ -241,6 +246,12 @@ def test_a_machine_that_is_lost_is_not_the_units_fault():
     outcomes = scripted(["lost"] * 6 + ["works"])  # it may be the unit after all
     assert outcomes["a"].error == "Machines were lost while they computed this (its node is gone)."
     assert {outcomes[item].status for item in "bc"} == {"done"}
+
+
+def test_where_answers_can_be_lost_a_unit_is_blamed_only_if_it_was_alone():
+    outcomes = scripted(["b kills"] * 4)
+    assert {item: outcome.status for item, outcome in outcomes.items()} == {"a": "done", "b": "failed", "c": "done"}
+    assert outcomes["b"].attempts == 1
 
 
 def test_a_machine_that_lacks_something_gets_no_more_work():

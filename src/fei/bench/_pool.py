@@ -48,7 +48,10 @@ class Member(abc.ABC):
         dead: Whether nothing more will come of it.
         lacks: What its machine lacks.
         since: When it was last heard of, or given something to do.
+        orderly: Whether what it said is there before it begins the next unit, so that it is known which one it died of.
     """
+
+    orderly = True
 
     def __init__(self) -> None:
         self.units: deque[Unit] = deque()
@@ -133,6 +136,7 @@ class Pool:
         self._count, self._context, self._crew = count, context, crew
         self._members: list[Member] = []
         self._again: deque[Unit] = deque()  # units of workers that are gone
+        self._alone: set[Unit] = set()  # units of which a worker may have died: whoever has one has no other
         self._deaths: Counter[Unit] = Counter()
         self._deaths_loading: Counter[int] = Counter()
         self._losses: Counter[Unit] = Counter()
@@ -166,11 +170,11 @@ class Pool:
         """Give the workers that run their share, and start others while there is something for them to do."""
         for depth in range(1, _AHEAD + 1):
             for member in self._members:
-                if member.started and len(member.units) < depth:
+                if member.started and len(member.units) < depth and self._alone.isdisjoint(member.units):
                     unit = yield from self._next(source)
                     if unit is None:
                         return
-                    if not member.take(unit):
+                    if (unit in self._alone and member.units) or not member.take(unit):
                         self._again.appendleft(unit)
         ahead: list[Unit] = []
         while len(self._members) < self._count:
@@ -237,7 +241,7 @@ class Pool:
         return member.end()
 
     def _replace(self, member: Member, overdue: bool = False) -> Iterator[Outcome]:
-        """Take a dead worker's units back. The first is the one it died of: results come in order."""
+        """Take a dead worker's units back. The first is the one it died of, where results come in order."""
         ending = self._retire(member)
         if not member.started and not ending.lost:
             self._starts += 1
@@ -251,6 +255,8 @@ class Pool:
             self._losses[unit] += 1
             if self._losses[unit] > _NODES:
                 yield self._failed(f"Machines were lost while they computed this ({ending.reason}).", _NODES + 1)
+        elif not member.orderly and not overdue and unit.pair in member.loaded and len(member.units) > 1:
+            self._alone.update(member.units)
         elif unit.pair not in member.loaded:
             self._deaths_loading[unit.pair] += 1
             if self._deaths_loading[unit.pair] > self._context.retries:

@@ -163,13 +163,19 @@ class Actors:
 
 
 class _RayMember(Member):
-    """An actor as the driver sees it."""
+    """An actor as the driver sees it.
+
+    An answer may be lost where the actor dies right after it. So no unit is asked of it before its network is loaded,
+    and which of two units it died of is not known.
+    """
+
+    orderly = False
 
     def __init__(self, ray: Any, actor: Any) -> None:
         super().__init__()
         self._ray, self._actor = ray, actor
         self._node: _Node | None = None
-        self._asked: set[int] = set()  # pairs whose network it was told to load
+        self._held: deque[Unit] = deque()  # units that wait for their network
         # what it was asked, and what that is: "start", "compute", "still there?" or the pair whose network it loads
         self._answers: deque[tuple[Any, str | int]] = deque([(actor.start.remote(), "start")])
         self._error: Exception | None = None
@@ -180,11 +186,18 @@ class _RayMember(Member):
         return self._answers[0][0] if self._answers else None
 
     def send(self, unit: Unit) -> bool:
-        if unit.pair not in self._asked:
-            self._asked.add(unit.pair)
-            self._answers.append((self._actor.load.remote(unit.pair), unit.pair))
-        self._answers.append((self._actor.compute.remote(unit), "compute"))
+        self._held.append(unit)
+        self._ask()
         return True
+
+    def _ask(self) -> None:
+        """Ask what can be asked now."""
+        while self._held and not any(isinstance(what, int) for _, what in self._answers):
+            pair = self._held[0].pair
+            if pair in self.loaded:
+                self._answers.append((self._actor.compute.remote(self._held.popleft()), "compute"))
+            else:
+                self._answers.append((self._actor.load.remote(pair), pair))
 
     def said(self) -> Iterator[Said]:
         while self._answers and not self.dead and self._ray.wait([self.awaited], timeout=0)[0]:
@@ -202,6 +215,7 @@ class _RayMember(Member):
                     self.dead = True
                 else:
                     yield self._understood(answer, what)
+                    self._ask()
 
     def _understood(self, answer: Any, what: str | int) -> Said:
         if isinstance(answer, _Node):
