@@ -61,7 +61,7 @@ class Visit:
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("dialog", lambda dialog: self.problems.append(f"dialog {dialog.message}"))
         self.page.goto(f"file://{file}{address}")
-        self.page.wait_for_selector("html[data-ready]", timeout=30_000)
+        self.page.wait_for_selector("html[data-ready]", timeout=120_000)
 
     def _hear(self, kind, text):
         if kind in ("error", "warning"):

@@ -78,6 +78,7 @@ class Visitor:
 
     def __init__(self, context, address):
         self.context, self.page = context, context.new_page()
+        self.page.set_default_timeout(120_000)  # a busy machine is slow, not wrong
         self.outside, self.complaints = [], []
         self.page.on("request", lambda request: self._note(request.url, address))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))

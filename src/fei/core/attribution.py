@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fei.core.checks import check_batch_size, check_inputs, check_mode, explained_failure, layout_of, only, underlying
 from fei.core.clipgrad import Rule, get_rule
-from fei.core.dataflow import ACTIVATIONS, Flow, trace
+from fei.core.dataflow import ACTIVATIONS, Flow, trace, uncompiled
 from fei.core.explanation import Explanation, Trace
 from fei.core.optimization import Group, Optimization, Result, Watcher
 from fei.core.pathway import Pathway, folding_that_holds
@@ -241,8 +241,9 @@ class FEI:
             try:
                 flow, output = trace(self.model, last[:1])
                 if rows > 1 and layout_of(last) is torch.channels_last:
-                    with torch.no_grad():
-                        self.model(last[[0, 0]].contiguous(memory_format=torch.channels_last))
+                    two = last[[0, 0]].contiguous(memory_format=torch.channels_last)
+                    with uncompiled():
+                        self.model(two.requires_grad_().clone())  # with a gradient, as in the passes to come
             except RuntimeError:
                 last = x.contiguous()
                 flow, output = trace(self.model, last[:1])

@@ -144,7 +144,7 @@ _VARIANTS = {
     "none": "no constraint on the network's inside",
 }
 
-_EQO = "150 + 150"  # five quantiles, thirty steps
+_EQO = "100 + 100"  # five quantiles, twenty steps
 # name, family, what it does, passes (forward + backward), source, where its class is
 _BASELINES: tuple[tuple[str, str, str, str, str, str], ...] = (
     (
