@@ -233,8 +233,11 @@ def test_a_full_queue_is_told(visit):
     visitors = [visit() for _ in range(3)]
     for visitor in visitors:
         visitor.choose("nets.py:slow")
-        visitor.page.get_by_role("button", name="Example: rocket").click()
-        visitor.page.get_by_alt_text("Your photo").wait_for()
+        for _ in range(10):  # a click that comes while the page takes in the network's choice may be lost
+            visitor.page.get_by_role("button", name="Example: rocket").click()
+            visitor.page.wait_for_timeout(2000)
+            if visitor.page.get_by_alt_text("Your photo").is_visible():
+                break
         visitor.only("rise")
         visitor.run.click()
         visitor.page.wait_for_timeout(300)
