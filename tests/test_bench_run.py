@@ -358,6 +358,13 @@ def test_a_second_driver_is_refused(photos, tmp_path):
                 attempt()
 
 
+def test_code_that_is_not_there_is_told_when_it_is_to_run(photos, tmp_path):
+    plan = make_plan(photos, [COUNTED, {"name": "no.such:thing"}])
+    with pytest.raises(InputError, match=r"^methods\[1\]: 'no.such:thing' cannot be imported"):
+        call(run, plan, tmp_path)
+    assert call(run, make_plan(photos, [COUNTED]), tmp_path).failed == 0  # and the folder is free for a better plan
+
+
 def test_an_engine_or_device_that_there_is_not(photos, tmp_path):
     plan = make_plan(photos, [COUNTED])
     with pytest.raises(InputError, match="There is no engine 'abacus'; choose one of local"):

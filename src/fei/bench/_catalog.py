@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fei import data, methods, models
+from fei import data, models
 from fei.bench._context import Network, Recipe, sentence
 from fei.bench.keys import canonical, feature_layers, file_digest, key_of, model_fingerprint
 from fei.bench.units import (
@@ -69,7 +69,7 @@ class Catalog:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self.recipes = tuple(_recipe(row) for row in plan.methods)
+        self.recipes = tuple(_recipe(index, row) for index, row in enumerate(plan.methods))
         datasets = [_dataset(pair) for pair in plan.pairs]
         surveyed = cache(_survey)
         self.networks = tuple(
@@ -147,8 +147,11 @@ class Catalog:
         return key_of(kind, method=recipe.name, config=recipe.config, model=model, seed=seed, **content)
 
 
-def _recipe(row: Row) -> Recipe:
-    made = methods.create(row.name, **row.options)
+def _recipe(index: int, row: Row) -> Recipe:
+    try:
+        made = row.make()
+    except InputError as error:  # code from elsewhere, which the plan alone does not load
+        raise InputError(f"methods[{index}]: {error}") from error
     # code from elsewhere may be a method as it is, without settings that could be read
     config = getattr(made, "config", {"options": row.options})
     return Recipe(row.name, dict(row.options), canonical(config))

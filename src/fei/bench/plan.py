@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -23,6 +23,9 @@ from pydantic import (
 
 from fei.bench._plan_text import refuse_repeats, to_sentence, to_toml
 from fei.errors import FEIError, InputError
+
+if TYPE_CHECKING:
+    from fei.methods import Method
 
 Layout = Literal[
     "plain", "external", "internal", "black-image", "layerwise", "ablation", "figure-1", "figure-2", "visual", "sanity",
@@ -131,16 +134,18 @@ class Row(_Part):
     @classmethod
     def _check_options(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         """Make the method once: it knows best what it takes."""
-        from fei.methods import create
-
-        if "name" in info.data:
-            try:
-                create(info.data["name"], **options)
-            except FEIError as error:
-                raise InputError(str(error)) from error
-            except Exception as error:
-                raise InputError(f"the method cannot be made with them ({type(error).__name__}: {error})") from error
+        if "name" in info.data and not _is_foreign(info.data["name"]):
+            _make(info.data["name"], options)
         return options
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the method is code from elsewhere: to read a plan is not to run what it names."""
+        return _is_foreign(self.name)
+
+    def make(self) -> Method:
+        """The method; InputError if it cannot be made with these options."""
+        return _make(self.name, self.options)
 
 
 class Metrics(_Part):
@@ -176,7 +181,12 @@ class Metrics(_Part):
 
 
 class BlackImagePart(_Part):
-    """The black-image test: so many trials for each seed, and the labels of the methods; all that optimise without."""
+    """The black-image test.
+
+    Attributes:
+        trials: How many for each seed.
+        methods: The labels of the methods; all of this package's that optimise, if none are named.
+    """
 
     trials: _Count
     methods: _Texts | None = None
@@ -231,7 +241,7 @@ class Plan(_Part):
             return []
         if self.black_image.methods is not None:
             return self._indices(self.black_image.methods, "black_image.methods")
-        return [index for index, row in enumerate(self.methods) if _optimises(row)]
+        return [index for index, row in enumerate(self.methods) if not row.is_foreign and _optimises(row)]
 
     def sanity_methods(self) -> list[int]:
         """Indices of the methods that the sanity check is run on."""
@@ -256,7 +266,8 @@ class Plan(_Part):
             raise InputError("sanity: no pair has a data set; give one of them data")
         self.sanity_methods()
         tested = self.black_image_methods()
-        unfit = next((index for index in tested if not _optimises(self.methods[index])), None)
+        known = [index for index in tested if not self.methods[index].is_foreign]
+        unfit = next((index for index in known if not _optimises(self.methods[index])), None)
         if unfit is not None:
             raise InputError(
                 f"black_image.methods: '{self.methods[unfit].label}' optimises no perturbed image; name methods such "
@@ -306,10 +317,23 @@ def parse_plan(text: str) -> Plan:
     return plan
 
 
-def _optimises(row: Row) -> bool:
+def _is_foreign(name: str) -> bool:
+    return ":" in name
+
+
+def _make(name: str, options: dict[str, Any]) -> Method:
     from fei.methods import create
 
-    return callable(getattr(create(row.name, **row.options), "explain", None))
+    try:
+        return create(name, **options)
+    except FEIError as error:
+        raise InputError(str(error)) from error
+    except Exception as error:
+        raise InputError(f"{name} cannot be made with these options ({type(error).__name__}: {error})") from error
+
+
+def _optimises(row: Row) -> bool:
+    return callable(getattr(row.make(), "explain", None))
 
 
 def _with_default(given: Any, key: str, value: str) -> Any:
