@@ -2,31 +2,20 @@
 
 import json
 
+import commands
 import numpy as np
 import pytest
 import torch
+from commands import furnish
+from commands import run as fei
 from PIL import Image
 
 from fei.bench import runner
 from fei.bench.store import Store
-from fei.cli import main
 from fei.cli._bench_progress import in_words, shown_progress
 from fei.cli.reproduce import Comparison
 
-NETWORK = """
-import torch
-from torch import nn
-
-
-def net():
-    print("loaded")  # is no result
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        body = [nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 6, 3, padding=1), nn.ReLU()]
-        model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
-    model.input_size, model.labels = 16, ["dark", "bright", "striped"]
-    return model
-"""
+NETWORK = commands.NETWORK.replace("def net():", "def net():\n    print('loaded')  # is no result")
 PLAN = """
 name = "tiny"
 retries = 0
@@ -46,19 +35,8 @@ name = "saliency"
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.py").write_text(NETWORK)
     (tmp_path / "plan.toml").write_text(PLAN)
-    (tmp_path / "photos").mkdir()
-    rng = np.random.default_rng(0)
-    for name in ("a", "b"):
-        Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)).save(tmp_path / "photos" / f"{name}.png")
-    return tmp_path
-
-
-def fei(*words):
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    return ended.value.code
+    return furnish(tmp_path, NETWORK, "photos/a.png", "photos/b.png")
 
 
 def last_line(capsys):

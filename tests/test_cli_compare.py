@@ -2,44 +2,19 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
+from commands import NETWORK, furnish, run
 from PIL import Image
 
 import fei
-from fei.cli import main
 from fei.data import read_image
-
-NETWORK = """
-import torch
-from torch import nn
-
-
-def net():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        body = [nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 6, 3, padding=1), nn.ReLU()]
-        model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
-    model.input_size, model.labels = 16, ["dark", "bright", "striped"]
-    return model
-"""
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.py").write_text(NETWORK)
-    rng = np.random.default_rng(0)
-    for name in ("a", "b"):
-        Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)).save(tmp_path / f"{name}.png")
-    return tmp_path
-
-
-def run(*words):
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    return ended.value.code
+    return furnish(tmp_path, NETWORK, "a.png", "b.png")
 
 
 def compare(*words):

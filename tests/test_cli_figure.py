@@ -5,9 +5,11 @@ import re
 
 import numpy as np
 import pytest
+from commands import furnish
+from commands import run as fei
 from PIL import Image
 from test_bench_page import METHODS, PAIRS, benchmark
-from test_cli_bench import NETWORK, fei
+from test_cli_bench import NETWORK
 
 from fei.bench._grids import Panel, figure_1, visual_comparison
 from fei.bench._style import picture
@@ -17,11 +19,7 @@ from fei.report import overlay
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.py").write_text(NETWORK)
-    rng = np.random.default_rng(0)
-    for name in ("a.png", "b.png"):
-        Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)).save(tmp_path / name)
-    return tmp_path
+    return furnish(tmp_path, NETWORK, "a.png", "b.png")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The explorer's file: what the page is given is what the library computes, and nothing in it can do harm."""
 
 import base64
-import hashlib
 import html
 import json
 import re
@@ -12,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from commands import NETWORK, furnish, run
 from networks import pictures, small_cnn
-from PIL import Image
+from pages import check_policy
 
 import fei
-from fei.cli import main
 from fei.errors import InputError
 from fei.metrics._perturbation import Job, Perturbations
 from fei.models import Classifier
@@ -25,19 +24,6 @@ from fei.report._explorer_payload import packed, payload, ranks
 from fei.report.explorer import Panel, Shown, collect, explorer_html, write_explorer
 
 METHODS = ("fei-vm", "fei-none", "saliency")
-NETWORK = """
-import torch
-from torch import nn
-
-
-def net():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        body = [nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 6, 3, padding=1), nn.ReLU()]
-        model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
-    model.input_size, model.labels = 16, ["dark", "bright", "striped"]
-    return model
-"""
 
 
 @pytest.fixture(scope="module")
@@ -224,14 +210,7 @@ def test_it_stands_alone_and_says_so(shown):
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?!data:)[^"'>\s]+""", page.split('id="data"')[0])
     assert "@import" not in page
     assert not re.search(r"\son\w+\s*=", page.split('id="data"')[0])  # no inline handlers
-    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
-    (style,) = re.findall(r"<style>(.*?)</style>", page, re.S)
-    (script,) = re.findall(r"<script>(.*?)</script>", page, re.S)
-    for text, kind in ((style, "style-src"), (script, "script-src")):
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        assert f"{kind} 'sha256-{digest}'" in policy
-    assert policy.startswith("default-src 'none';")
-    assert "unsafe" not in policy
+    check_policy(page)
 
 
 HOSTILE = "</script><script>alert(1)</script><!--{{script}}\u2028\"'&.png"
@@ -301,17 +280,7 @@ def test_refusals(classifier, images, shown, tmp_path):
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.py").write_text(NETWORK)
-    rng = np.random.default_rng(0)
-    for name in ("a b", "c"):
-        Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)).save(tmp_path / f"{name}.png")
-    return tmp_path
-
-
-def run(*words):
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    return ended.value.code
+    return furnish(tmp_path, NETWORK, "a b.png", "c.png")
 
 
 def essence(page):

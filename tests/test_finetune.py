@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from commands import run as command
 from networks import fingerprint
 from PIL import Image
 from safetensors import safe_open
@@ -13,7 +14,6 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 import fei
-from fei.cli import main
 from fei.errors import DataError, InputError, ModelError
 from fei.models import Classifier, _finetune_whole
 from fei.models._finetune_data import hold_out, load_sets
@@ -91,9 +91,7 @@ def place(tmp_path, monkeypatch):
 
 
 def run(*words):
-    with pytest.raises(SystemExit) as ended:
-        main(["finetune", *map(str, words)])
-    return ended.value.code
+    return command("finetune", *words)
 
 
 # --- the regression ---------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ class LocalEngine:
 
     def _run_here(self, units: Iterable[Unit], context: WorkerContext) -> Iterator[Outcome]:
         worker = (context.make or Worker)(context)
-        with _threads(self.threads):
+        with torch_threads(self.threads):
             for unit in units:
                 yield attempt(worker, unit, context.retries)
 
@@ -104,8 +104,8 @@ def make_engine(
 
 
 @contextlib.contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """Within the block torch has that many threads."""
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Within the block torch has that many threads; None leaves it as it is."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

@@ -9,7 +9,6 @@ import math
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +101,7 @@ def _repeat_unit(document: dict[str, Any], threads: int | None, device: str) -> 
 
 
 def _repeat_explanation(file: Path, record: dict[str, Any], threads: int | None, progress: bool) -> Comparison:
+    from fei.bench.engines import torch_threads
     from fei.cli._job import Job
 
     stored = file.with_name(file.name.removesuffix(RECORD) + MAP)
@@ -110,7 +110,7 @@ def _repeat_explanation(file: Path, record: dict[str, Any], threads: int | None,
     image, request = _request(record)
     if hashlib.sha256(image.read_bytes()).hexdigest() != record["image"]["sha256"]:
         raise DataError(f"The image '{image}' is not the one that the record tells of; restore it.")
-    with _torch_threads(threads or record["config"].get("threads")), tempfile.TemporaryDirectory() as folder:
+    with torch_threads(threads or record["config"].get("threads")), tempfile.TemporaryDirectory() as folder:
         job = Job(request)
         again = job.explain(image, Path(folder), "again", progress=progress)
         old = np.load(stored, allow_pickle=False)
@@ -191,15 +191,3 @@ def _here() -> dict[str, str]:
 
 def _score_name(metric: str, protocol: str, layer: str, _: float) -> str:
     return ", ".join(part for part in (metric, protocol, layer) if part)
-
-
-@contextlib.contextmanager
-def _torch_threads(count: int | None) -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
