@@ -36,15 +36,15 @@ def launched():
         browser.close()
 
 
-def serious_faults(page):
-    """What axe-core finds, where it is serious: {rule: elements}."""
+def serious_faults(page, options=None):
+    """What axe-core finds, asked with its options, where it is serious: {rule: elements}."""
     try:
         from axe_playwright_python.sync_playwright import Axe
     except ImportError:
         missing("axe-playwright-python")
     return {
         fault["id"]: [node["html"][:200] for node in fault["nodes"]]
-        for fault in Axe().run(page).response["violations"]
+        for fault in Axe().run(page, options=options).response["violations"]
         if fault["impact"] in ("serious", "critical")
     }
 

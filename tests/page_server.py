@@ -83,5 +83,5 @@ def page_server(folder, models, **limits):
             yield address
         finally:
             process.stdin.close()
-            assert process.wait(30) == 0
+            assert process.wait(120) == 0  # a busy machine is slow, not wrong
     assert list(folder.iterdir()) == []

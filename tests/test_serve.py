@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import zipfile
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -21,10 +22,11 @@ from page_server import NETWORKS, page_server, require
 from PIL import Image
 
 import fei
+from fei.app import bundle
 from fei.app import gate as gate_module
 from fei.app._watched import Watched
 from fei.app.desk import Desk
-from fei.app.gate import Gate
+from fei.app.gate import CALL, Gate
 from fei.app.jobs import DONE, STOPPED, Job, Lane, Order
 from fei.app.limits import Limits, one_of, some_of, whole_number
 from fei.app.networks import Network, load_networks
@@ -239,6 +241,35 @@ def test_cancelling_stops_a_job_within_one_pass_and_keeps_nothing(slow, photo):
     assert not slow.classifier._forward_pre_hooks
 
 
+def test_what_one_visitor_cancels_does_not_touch_what_another_is_offered(slow, photo):
+    job = Job(order(slow, photo, "rise"), "me", photo.file.parent, 60)
+    expected = slow.guesses(photo.read())
+    offered = []
+    # From when the job has to end to when it notices, each pass of its network raises.
+    hook = slow.classifier.register_forward_pre_hook(
+        lambda *_: (job.cancel(), offered.append(slow.guesses(photo.read()))) if not offered else None, prepend=True
+    )
+    job.run()
+    hook.remove()
+    assert (job.state, job.message) == (STOPPED, "The run was cancelled.")
+    assert offered == [expected]
+
+
+def test_cancelling_while_results_are_written_keeps_nothing(tiny, photo, monkeypatch):
+    job = Job(order(tiny, photo, "saliency", "random"), "me", photo.file.parent, 60)
+    written = []
+
+    def write(*arguments):
+        written.append(arguments[4].method)
+        job.cancel()
+
+    monkeypatch.setattr(bundle, "_add_method", write)
+    job.run()
+    assert written == ["random"] or written == ["saliency"]  # and not the other one too
+    assert (job.state, job.message, job.results) == (STOPPED, "The run was cancelled.", {})
+    assert list(photo.file.parent.iterdir()) == [photo.file]
+
+
 def test_a_job_that_takes_too_long_is_stopped_with_a_sentence(slow, photo):
     job = Job(order(slow, photo, "rise"), "me", photo.file.parent, 0.4)
     job.run()
@@ -350,14 +381,18 @@ def test_a_session_lives_while_its_browser_listens(tmp_path, clock):
     with sessions.listening("abc"):
         clock.now = 100
         sessions.sweep()
+        with sessions.listening("abc"):  # a second tab
+            pass
         assert session.folder.is_dir()
+        assert log == []
+    assert log == ["abc cancelled"]  # who leaves needs no run any more
     clock.now = 109
     sessions.sweep()
     assert sessions.find("abc") is session  # and it was heard of now
     clock.now = 120
     sessions.sweep()
     assert sessions.find("abc") is None
-    assert log == ["abc cancelled"]
+    assert log == ["abc cancelled"] * 2
     assert list(tmp_path.iterdir()) == []
 
 
@@ -545,7 +580,11 @@ def gate(behind, tmp_path):
         ("POST", "/gradio_api/process_recording"),
         ("POST", "/gradio_api/vibe-edit"),
         ("POST", "/gradio_api/component_server"),
-        ("POST", "/gradio_api/run/predict"),
+        ("POST", "/gradio_api/run/upload"),
+        ("POST", "/gradio_api/run/predict/"),
+        ("POST", "/gradio_api/api/predict"),
+        ("POST", "/gradio_api/queue/join"),
+        ("GET", "/gradio_api/queue/data"),
         ("POST", "/gradio_api/call/run"),
         ("POST", "/login"),
         ("POST", "/gradio_api/upload"),
@@ -581,14 +620,13 @@ def test_bodies_are_of_bounded_size_said_or_not(gate):
     assert ask(gate, upload, "POST", headers=[(b"content-length", b"99999")]) == too_large
     assert ask(gate, upload, "POST", [b"x" * 1000] * 9) == too_large
     assert ask(gate, upload, "POST", headers=[(b"content-length", b"-5")]) == too_large
-    assert ask(gate, "/gradio_api/queue/join", "POST", [b"x" * 70_000]) == (413, "Too long.")
+    assert ask(gate, CALL, "POST", [b"x" * 70_000]) == (413, "Too long.")
 
 
 def test_events_carry_words_and_numbers_and_no_files(gate, behind):
-    call = "/gradio_api/queue/join"
     file = {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}}
     said = json.dumps({"data": ["a", 1.5, None, True, ["b"]], "event_data": {"example": 0}, "fn_index": 3}).encode()
-    assert ask(gate, call, "POST", [said[:20], said[20:]]) == (200, str(len(said)))
+    assert ask(gate, CALL, "POST", [said[:20], said[20:]]) == (200, str(len(said)))
     for wrong in (
         {"data": [file]},
         {"data": [["a", file]]},
@@ -601,9 +639,9 @@ def test_events_carry_words_and_numbers_and_no_files(gate, behind):
         [],
     ):
         body = json.dumps(wrong).encode()
-        assert ask(gate, call, "POST", [body]) == (400, "This is not what the page would say.")
+        assert ask(gate, CALL, "POST", [body]) == (400, "This is not what the page would say.")
     for odd in (b"", b"{", b"\xff", b"[" * 60_000):
-        assert ask(gate, call, "POST", [odd])[0] == 400
+        assert ask(gate, CALL, "POST", [odd])[0] == 400
     assert len(behind.scopes) == 1
 
 
@@ -676,6 +714,7 @@ class Visitor:
 
     def __init__(self, address):
         self.host, self.port = re.fullmatch(r"http://([\d.]+):(\d+)/", address).groups()
+        self.config = json.loads(self.request("GET", "/config")[1])
 
     def request(self, method, path, body=None, headers=None):
         connection = http.client.HTTPConnection(self.host, int(self.port), timeout=30)
@@ -687,20 +726,29 @@ class Visitor:
 
     def event(self, kind, number=0):
         """The number of the page's n-th event of a kind."""
-        config = json.loads(self.request("GET", "/config")[1])
-        found = [one["id"] for one in config["dependencies"] if one["targets"][0][1] == kind]
+        found = [one["id"] for one in self.config["dependencies"] if one["targets"][0][1] == kind]
         return found[number]
 
     def call(self, event, data, session, event_data=None):
-        """What an event ends with: the message that completes it."""
+        """What an event is answered with."""
         body = {"data": data, "fn_index": event, "session_hash": session, "event_data": event_data}
-        status, answer = self.request(
-            "POST", "/gradio_api/queue/join", json.dumps(body), {"content-type": "application/json"}
-        )
-        assert status == 200, answer
-        stream = self.request("GET", f"/gradio_api/queue/data?session_hash={session}")[1].decode()
-        messages = [json.loads(line.removeprefix("data: ")) for line in stream.splitlines() if line.startswith("data:")]
-        return next(one for one in messages if one["msg"] == "process_completed")
+        return self.request("POST", CALL, json.dumps(body), {"content-type": "application/json"})[1].decode()
+
+    def run(self, data, session):
+        """What the page shows in the end when a run is ordered."""
+        shown = self.call(self.event("click"), data, session)
+        while not any(end in shown for end in ('"active":false', "fei-error", '{"error"')):  # the clock ticks till then
+            time.sleep(0.1)
+            shown = self.call(self.event("tick"), [], session)
+        return shown
+
+    @contextmanager
+    def here(self, session):
+        """The page is open: its stream is."""
+        with socket.create_connection((self.host, int(self.port))) as stream:
+            stream.sendall(f"GET /gradio_api/heartbeat/{session} HTTP/1.1\r\nHost: {self.host}\r\n\r\n".encode())
+            assert b" 200 " in stream.recv(100)
+            yield
 
     def upload(self, content):
         return self.request("POST", "/photo", content)
@@ -731,24 +779,40 @@ def test_hostile_calls_get_a_sentence_and_run_nothing(server, tmp_path):
     marker = tmp_path / "ran"
     evil = tmp_path / "evil.py"
     evil.write_text(f"open({str(marker)!r}, 'w')\ndef factory():\n    pass\n")
-    example, run = visitor.event("submit"), visitor.event("click")
-    visitor.call(example, ["nets.py:tiny"], "hostile", {"example": 0})
     groups = [[], ["saliency"], [], [], []]
-    for data in (
-        [f"{evil}:factory", None, "fast", 0, *groups],
-        ["nets.py:tiny", "999", "fast", 0, *groups],
-        ["nets.py:tiny", None, "fast", 0, [f"{evil}:factory"], [], [], [], []],
-        ["nets.py:tiny", None, "fast", 0, ["os:system"], [], [], [], []],
-        ["nets.py:tiny", None, "../x", 0, *groups],
-        ["nets.py:tiny", None, "fast", "__import__('os')", *groups],
-        ["nets.py:tiny"],
-    ):
-        message = json.dumps(visitor.call(run, data, "hostile"))
-        assert "Traceback" not in message
-        assert "Done in" not in message
-    assert not marker.exists()
-    done = visitor.call(run, ["nets.py:tiny", None, "fast", 0, *groups], "hostile")
-    assert "Done in" in json.dumps(done)  # so it was not for another reason
+    with visitor.here("hostile"):
+        visitor.call(visitor.event("submit"), ["nets.py:tiny"], "hostile", {"example": 0})
+        for data in (
+            [f"{evil}:factory", None, "fast", 0, *groups],
+            ["nets.py:tiny", "999", "fast", 0, *groups],
+            ["nets.py:tiny", None, "fast", 0, [f"{evil}:factory"], [], [], [], []],
+            ["nets.py:tiny", None, "fast", 0, ["os:system"], [], [], [], []],
+            ["nets.py:tiny", None, "../x", 0, *groups],
+            ["nets.py:tiny", None, "fast", "__import__('os')", *groups],
+            ["nets.py:tiny"],
+        ):
+            message = visitor.run(data, "hostile")
+            assert "Traceback" not in message
+            assert "Done in" not in message
+        assert not marker.exists()
+        done = visitor.run(["nets.py:tiny", None, "fast", 0, *groups], "hostile")
+        assert "Done in" in done  # so it was not for another reason
+
+
+def test_a_run_that_goes_on_is_shown_again_to_who_asks_for_another(server):
+    visitor, _ = server
+    run = ["nets.py:tiny", None, "fast", 0, [], [], [], ["rise", "extremal-perturbation", "kernel-shap"], []]
+    with visitor.here("again"):
+        visitor.call(visitor.event("submit"), ["nets.py:tiny"], "again", {"example": 0})
+        assert '"active":true' in visitor.call(visitor.event("click"), run, "again")
+        again = visitor.call(visitor.event("click"), run, "again")
+        assert "Your last run is not over yet; wait for it, or cancel it." in again
+        assert '"active":true' in again
+        visitor.call(visitor.event("click", 1), [], "again")
+        shown = ""
+        while '"active":false' not in shown:
+            shown = visitor.call(visitor.event("tick"), [], "again")
+        assert "The run was cancelled." in shown
 
 
 def test_files_of_the_machine_cannot_be_had_as_photos(server, tmp_path):
@@ -760,15 +824,15 @@ def test_files_of_the_machine_cannot_be_had_as_photos(server, tmp_path):
         file = {"path": path, "meta": {"_type": "gradio.FileData"}}
         body = {"data": [file], "fn_index": upload, "session_hash": "thief"}
         headers = {"content-type": "application/json"}
-        assert visitor.request("POST", "/gradio_api/queue/join", json.dumps(body), headers)[0] == 400
-        message = json.dumps(visitor.call(upload, ["nets.py:tiny"], "thief", {"ticket": path}))
+        assert visitor.request("POST", CALL, json.dumps(body), headers)[0] == 400
+        message = visitor.call(upload, ["nets.py:tiny"], "thief", {"ticket": path})
         assert "No photo has arrived; choose it again." in message
         assert "Your photo" not in message
     assert [path for path in (private / "gradio").rglob("*") if path.is_file()] == []
     status, answer = visitor.upload(png())
     assert status == 200
     message = visitor.call(upload, ["nets.py:tiny"], "thief", {"ticket": json.loads(answer)["ticket"]})
-    assert "Your photo" in json.dumps(message)
+    assert "Your photo" in message
 
 
 def test_too_large_malformed_and_aborted_uploads_leave_the_server_well(server):

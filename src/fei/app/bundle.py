@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 EXPLORER, ARCHIVE = "explorer.html", "fei-results.zip"
 
 
-def write_results(folder: Path, order: Order, shown: Shown, made: Mapping[str, Method]) -> dict[str, Path]:
+def write_results(
+    folder: Path, order: Order, shown: Shown, made: Mapping[str, Method], check: Callable[[], None]
+) -> dict[str, Path]:
     """Write the explorer and the zip.
 
     The zip holds the photo; for each method a picture, its map (.npy) and a record (.json) of how it was made, with
@@ -37,6 +39,7 @@ def write_results(folder: Path, order: Order, shown: Shown, made: Mapping[str, M
         order: What was asked for.
         shown: What was found.
         made: The methods, by name.
+        check: Called between the parts; what it raises ends the work.
 
     Returns:
         The two files, by name.
@@ -44,12 +47,14 @@ def write_results(folder: Path, order: Order, shown: Shown, made: Mapping[str, M
     shown = _without_path(shown, order.photo.file)
     explorer, archive = folder / EXPLORER, folder / ARCHIVE
     explorer.write_text(explorer_html(shown), encoding="utf-8")
+    check()
     prediction = _prediction(order)
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         file.write(order.photo.file, order.photo.file.name)
         file.write(explorer, EXPLORER)
         for found in shown.panels:
             _add_method(file, folder, order, shown, found, prediction, getattr(made[found.method], "config", {}))
+            check()
     return {EXPLORER: explorer, ARCHIVE: archive}
 
 

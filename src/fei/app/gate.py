@@ -11,10 +11,10 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from fei.app.limits import Limits
 from fei.app.photos import too_large
@@ -27,14 +27,14 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-UPLOAD, CALL = "/photo", "/gradio_api/queue/join"
+UPLOAD, CALL = "/photo", "/gradio_api/run/predict"
 _READ = re.compile(
     r"/|/config|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt|/(?:assets|static|svelte)/[\w./@+-]+"
-    r"|/gradio_api/(?:theme\.css|app_id|info|startup-events|queue/data|heartbeat/[\w-]{1,64})"
+    r"|/gradio_api/(?:theme\.css|app_id|info|startup-events|heartbeat/[\w-]{1,64})"
     r"|/examples/\d{1,3}\.jpg|/results/[\w-]{1,64}/[\w.+-]{1,64}"
 )
 _WRITE = re.compile(f"{UPLOAD}|{CALL}")
-_STREAM = re.compile(r"/gradio_api/(?:queue/data|heartbeat/([\w-]{1,64}))")
+_STREAM = re.compile(r"/gradio_api/heartbeat/([\w-]{1,64})")  # open as long as the page is
 
 _CALL_BYTES = 1 << 16  # the words of the page: choices and a file's address
 _KEPT_UPLOADS = 16  # that nobody took over yet
@@ -127,12 +127,9 @@ class Gate:
             raise _Refused(503, "Others are uploading; try again in a moment.")
         return _Counted(self)
 
-    def _listening(self, scope: Scope) -> Any:
+    def _listening(self, scope: Scope) -> AbstractContextManager[None]:
         stream = _STREAM.fullmatch(scope["path"])
-        if stream is None:
-            return nullcontext()
-        query = parse_qs(scope["query_string"].decode("latin-1"))
-        return self._sessions.listening(stream[1] or query.get("session_hash", [""])[0])
+        return nullcontext() if stream is None else self._sessions.listening(stream[1])
 
 
 class _Counted:

@@ -178,7 +178,7 @@ class Job:
         finally:
             hook.remove()
         self._check()
-        self.results = write_results(folder, order, shown, made)
+        self.results = write_results(folder, order, shown, made, self._check)
 
     def _check(self) -> None:
         """Raise if the job has to end."""

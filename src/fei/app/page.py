@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
+import threading
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gradio as gr
@@ -16,11 +17,11 @@ from fei import methods
 from fei.app import fragments
 from fei.app.bundle import ARCHIVE, EXPLORER
 from fei.app.desk import Desk
-from fei.app.jobs import Job
+from fei.app.jobs import CANCELLED, Job
 from fei.app.limits import SEEDS
 from fei.app.photos import Photo
 from fei.core.settings import PRESETS
-from fei.errors import FEIError
+from fei.errors import FEIError, InputError
 
 _FAMILIES = {
     "optimisation": ("FEI and its kin", "Seconds to a minute each; the mask is shown as it forms."),
@@ -30,7 +31,8 @@ _FAMILIES = {
     "chance": ("Chance", "The floor that a method should beat."),
 }
 _CHOSEN = ("fei-vm", "gradcam")
-_POLL_SECONDS = 0.25
+_TICK_SECONDS = 0.4  # about as often as there is a new picture
+_PLACES = 24  # of the 40 threads that answer; the others are for what does not wait
 # The explorer is a document of its own, without the rights of the page, also in a tab of its own.
 _SANDBOX = "sandbox allow-scripts allow-downloads; frame-ancestors 'self'"
 
@@ -126,18 +128,20 @@ def build_page(desk: Desk) -> gr.Blocks:
                 message = gr.HTML()
         progress, results = gr.HTML(), gr.HTML()
         seen = [trouble, picture, target, run]
-        # Whoever calls an event needs no name for it: what the page does not show is not offered.
-        quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+        clock = gr.Timer(_TICK_SECONDS, active=False)
+        live = [message, progress, results, run, cancel, clock]
+        # Whoever calls an event needs no name for it: what the page does not show is not offered. Every event is a
+        # request of its own, answered by its response: the stream that Gradio's queue answers on may close while the
+        # next event is on its way, and then that event is never answered.
+        quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "queue": False}
         handlers = _Handlers(desk)
-        upload.upload(handlers.upload, [network], seen, concurrency_limit=4, **quiet)
-        examples.submit(handlers.example, [network], seen, concurrency_limit=4, **quiet)
-        network.input(handlers.network, [network], seen, concurrency_limit=4, **quiet)
-        asked = [network, target, preset, seed, *chosen]
-        live = [message, progress, results, run, cancel]
-        run.click(handlers.run, asked, live, concurrency_limit=desk.limits.queue + 4, **quiet)
-        cancel.click(handlers.cancel, None, [message], concurrency_limit=4, queue=True, **quiet)
+        upload.upload(handlers.upload, [network], seen, **quiet)
+        examples.submit(handlers.example, [network], seen, **quiet)
+        network.input(handlers.network, [network], seen, **quiet)
+        run.click(handlers.run, [network, target, preset, seed, *chosen], live, **quiet)
+        clock.tick(handlers.tick, None, live, **quiet)
+        cancel.click(handlers.cancel, None, [message], **quiet)
         page.unload(lambda: None)  # has browsers say, by a stream, that they are still there
-        page.queue(max_size=4 * (desk.limits.queue + 4))
         page.state_session_capacity = 2 * desk.limits.sessions  # Gradio keeps a copy of the page for each visitor
     return page
 
@@ -147,6 +151,7 @@ class _Handlers:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._places = threading.BoundedSemaphore(_PLACES)
 
     def upload(self, network: Any, event: gr.EventData, request: gr.Request) -> list[Any]:
         """A photo was uploaded."""
@@ -168,30 +173,33 @@ class _Handlers:
         """The run is not wanted any more."""
         return "" if self._desk.cancel(request.session_hash) else fragments.note("There is no run to cancel.")
 
-    async def run(
-        self, request: gr.Request, network: Any, target: Any, preset: Any, seed: Any, *chosen: Any
-    ) -> AsyncIterator[list[Any]]:
-        """Run, and show how it goes."""
+    def run(self, request: gr.Request, network: Any, target: Any, preset: Any, seed: Any, *chosen: Any) -> list[Any]:
+        """Order a run, and have the clock tick."""
         names = [name for group in chosen if isinstance(group, list) for name in group]
         try:
-            job = await asyncio.to_thread(self._desk.start, request.session_hash, network, target, names, preset, seed)
+            with self._place():
+                job = self._desk.start(request.session_hash, network, target, names, preset, seed)
         except Exception as error:
-            yield [fragments.error(_sentence(error)), gr.skip(), gr.skip(), gr.skip(), gr.skip()]
-            return
-        yield ["", self._progress(job), "", gr.Button(interactive=False), gr.Button(interactive=True)]
-        shown = ""
-        try:
-            while not job.over:
-                await asyncio.sleep(_POLL_SECONDS)
-                now = self._progress(job)
-                if now != shown:
-                    shown = now
-                    yield [gr.skip(), now, gr.skip(), gr.skip(), gr.skip()]
-        finally:
-            if not job.over:  # nobody looks any more
-                job.cancel()
-        free = [gr.Button(interactive=True), gr.Button(interactive=False)]
-        yield ["", self._progress(job), fragments.results(job), *free]
+            last = self._job(request)  # one that goes on is shown again, whatever had the clock stop
+            clock = gr.skip() if last is None or last.over else gr.Timer(active=True)
+            return [fragments.error(_sentence(error)), *[gr.skip()] * 4, clock]
+        buttons = [gr.Button(interactive=False), gr.Button(interactive=True)]
+        return ["", self._progress(job), "", *buttons, gr.Timer(active=True)]
+
+    def tick(self, request: gr.Request) -> list[Any]:
+        """How the run goes, and once it is over, what it found."""
+        job = self._job(request)
+        if job is not None and not job.over:
+            return [gr.skip(), self._progress(job), *[gr.skip()] * 4]
+        session = self._desk.sessions.find(request.session_hash)
+        shown = [fragments.note(CANCELLED), ""] if job is None else [self._progress(job), fragments.results(job)]
+        has_photo = session is not None and session.photo is not None
+        buttons = [gr.Button(interactive=has_photo), gr.Button(interactive=False)]
+        return ["", *shown, *buttons, gr.Timer(active=False)]
+
+    def _job(self, request: gr.Request) -> Job | None:
+        session = self._desk.sessions.find(request.session_hash)
+        return None if session is None else session.job
 
     def _progress(self, job: Job) -> str:
         return fragments.progress(job, self._desk.lane.ahead(job))
@@ -199,14 +207,29 @@ class _Handlers:
     def _look(self, request: gr.Request, take: Callable[[str | None], Photo], network: Any) -> list[Any]:
         """Take a photo and have the network look at it: message, picture, classes to choose from, and the button."""
         try:
-            photo = take(request.session_hash)
-            guesses = self._desk.offer(request.session_hash, network)
+            with self._place():
+                photo = take(request.session_hash)
+                guesses = self._desk.offer(request.session_hash, network)
         except Exception as error:
             nothing = gr.Radio(choices=[], value=None)
             return [fragments.error(_sentence(error)), fragments.photo(None), nothing, gr.Button(interactive=False)]
         choices = [(f"{guess.label} ({guess.probability:.1%})", str(guess.index)) for guess in guesses]
         target = gr.Radio(choices=choices, value=choices[0][1])
         return ["", fragments.photo(photo), target, gr.Button(interactive=True)]
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """One of the places for those who may have to wait for others.
+
+        Raises:
+            InputError: If all are taken.
+        """
+        if not self._places.acquire(blocking=False):
+            raise InputError("Too many visitors want something at the same moment; try again in a few seconds.")
+        try:
+            yield
+        finally:
+            self._places.release()
 
 
 def _preset_words() -> str:

@@ -122,7 +122,7 @@ class Sessions:
 
     @contextmanager
     def listening(self, key: str) -> Iterator[None]:
-        """Keep a session while its browser holds a stream open."""
+        """Keep a session while its browser holds a stream open; who leaves needs no run any more."""
         with self._lock:
             self._streams[key] += 1
         try:
@@ -132,8 +132,11 @@ class Sessions:
                 self._streams[key] -= 1
                 if not self._streams[key]:
                     del self._streams[key]
-                if key in self._sessions:
-                    self._sessions[key].seen = self._clock()
+                session = self._sessions.get(key)
+                if session is not None:
+                    session.seen = self._clock()
+                    if session.job is not None and key not in self._streams:
+                        session.job.cancel()
 
     def sweep(self) -> None:
         """End the sessions of which nothing is heard any more."""
