@@ -4,6 +4,11 @@
 # make bench  measures speed, prints the tables and writes docs/performance.md; about an hour
 # make study  computes what is missing of the study and writes docs/results.md; hours
 # make kill   kills benchmark runs at random moments, twenty times, and compares the tables
+# make fuzz   feeds a hundred thousand damaged files to everything that reads files
+# make soak   half an hour of mixed work: memory, handles, threads and files must stay flat
+# make load   many visitors, some of them hostile, at the page of fei serve
+# make mutate changes the rules, the projection and the metrics here and there: do the tests notice?
+# make coverage  which lines and branches the tests run
 # make clean  removes .venv, caches and build products
 
 VENV := .venv
@@ -21,7 +26,7 @@ INSTALLED_TEST := $(VENV)/.installed-test-$(REQUIREMENTS)
 CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 
-.PHONY: demo test lint bench study kill clean
+.PHONY: demo test lint bench study kill fuzz soak load mutate coverage clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -45,6 +50,14 @@ study: $(INSTALLED_TEST)
 
 kill: $(INSTALLED_TEST)
 	FEI_KILLS=20 $(BIN)/python -m pytest -k kill
+
+fuzz soak load mutate: $(INSTALLED_TEST)
+	$(BIN)/python reliability/$@.py
+	$(BIN)/python reliability/page.py
+
+coverage: $(INSTALLED_TEST)
+	$(BIN)/python reliability/measure_coverage.py
+	$(BIN)/python reliability/page.py
 
 clean:
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info

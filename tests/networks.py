@@ -1,9 +1,12 @@
 """Small networks for tests, and a fingerprint that shows whether a call left one as it was."""
 
 import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 def small_cnn(seed=0, channels=3, classes=4, inplace=True):
@@ -23,6 +26,81 @@ def small_cnn(seed=0, channels=3, classes=4, inplace=True):
         )
         for parameter in net.parameters():
             parameter.data *= 3
+    return net.eval()
+
+
+@dataclass
+class Record:
+    """An output with logits among other things."""
+
+    logits: Tensor
+    hidden: Tensor
+
+
+class ModelOutput(OrderedDict):
+    """An output as the transformers library returns it: a dictionary whose entries are attributes too."""
+
+    def __getattr__(self, name):
+        if name in self:
+            return self[name]
+        raise AttributeError(name)
+
+
+OUTPUTS = {
+    "tensor": lambda logits, hidden: logits,
+    "record": Record,
+    "model output": lambda logits, hidden: ModelOutput(logits=logits, hidden=hidden),
+    "tuple": lambda logits, hidden: (logits, hidden),
+    "dict": lambda logits, hidden: {"logits": logits, "hidden": hidden},
+    "none": lambda logits, hidden: None,
+}
+
+
+class VariedCNN(nn.Module):
+    """Two convolutions and a linear head for images of any size, in the ways that networks differ; see `varied_cnn`."""
+
+    def __init__(self, channels, classes, norm, inplace, residual, functional, stride, output):
+        super().__init__()
+        self.channels, self.classes, self.output = channels, classes, output
+        self.residual, self.functional = residual, functional
+        self.stem = nn.Conv2d(channels, 5, 3, stride=stride, padding=1)
+        self.body = nn.Conv2d(5, 5, 3, padding=1)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(5) if norm else nn.Identity() for _ in range(2))
+        self.relu = nn.ReLU(inplace=inplace)
+        self.head = nn.Linear(5, classes)
+
+    def forward(self, x):
+        activate = F.relu if self.functional else self.relu  # the module is used twice
+        first = activate(self.norms[0](self.stem(x)))
+        second = self.norms[1](self.body(first))
+        if self.residual:
+            second += first
+        hidden = activate(second).mean((2, 3))
+        return OUTPUTS[self.output](self.head(hidden), hidden)
+
+
+def varied_cnn(
+    channels=3,
+    classes=4,
+    norm=True,
+    inplace=True,
+    residual=False,
+    functional=False,
+    stride=1,
+    output="tensor",
+    seed=0,
+):
+    """A `VariedCNN` with weights from a seed of their own."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = VariedCNN(channels, classes, norm, inplace, residual, functional, stride, output)
+        for name, parameter in net.named_parameters():
+            if "norms" not in name:
+                parameter.data *= 2
+        for module in net.norms:
+            if norm:
+                module.running_mean.normal_()
+                module.weight.data.normal_()
     return net.eval()
 
 

@@ -194,3 +194,21 @@ def test_the_lines_of_the_documentation_work(tmp_path):
     assert read["value"].dropna().sum() == pytest.approx(0.3)
     found = duckdb.sql(f"SELECT count(value) FROM '{tmp_path / 'run.parquet'}'").fetchall()
     assert found == [(2,)]
+
+
+def test_damaged_tables_are_told(tmp_path):
+    with make(tmp_path / "run", [outcome()], methods=(0,)) as store:
+        exchange.export(store, tmp_path / "run.parquet")
+        exchange.export(store, tmp_path / "run.csv")
+    content = (tmp_path / "run.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(content[:4] + b"\xff" * 100 + content[104:])
+    with (tmp_path / "run.csv").open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.reader(stream))
+    for name, column, text in (("large", "seed", "9" * 30), ("none", "status", ""), ("deep", "curve", "[" * 100_000)):
+        place = rows[0].index(column)
+        with (tmp_path / f"{name}.csv").open("w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows([rows[0], [*rows[1][:place], text, *rows[1][place + 1 :]]])
+    told = {"cut.parquet": "OSError", "large.csv": "more than 64 bits for seed", "none.csv": "a row has no status"}
+    for name, words in (told | {"deep.csv": "stands where"}).items():
+        with pytest.raises(DataError, match=words):
+            list(exchange.import_results(tmp_path / name))

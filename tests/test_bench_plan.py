@@ -141,6 +141,12 @@ def test_files_that_are_no_plans(tmp_path):
         load_plan(wrong)
 
 
+@pytest.mark.parametrize("text", [f"a = {'[' * 10_000}", f"a = {'9' * 5000}"])
+def test_more_brackets_or_digits_than_are_read(text):
+    with pytest.raises(InputError, match="this is no valid TOML"):
+        parse_plan(text)
+
+
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("name", presets.names())
 def test_the_presets_are_plans(name, quick):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fei.bench import keys
+from fei.bench._disk import explained
 from fei.bench.plan import parse_plan
 from fei.bench.store import Store
 from fei.bench.units import KEPT, Outcome
@@ -224,3 +225,100 @@ def test_keys_depend_on_content_alone():
     assert len(key) == 32
     assert len({key, keys.key_of("map", seed=2, method="x"), keys.key_of("sanity", seed=1, method="x")}) == 3
     assert keys.plan_key(parse_plan(TEXT)) == keys.plan_key(parse_plan("# a remark\n" + TEXT))
+
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x AS kind FROM c"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (f"DROP VIEW results; CREATE VIEW results AS {ENDLESS}", "its tables are not those of a run"),
+        ("CREATE TRIGGER t AFTER UPDATE ON meta BEGIN DELETE FROM units; END", "its tables are not those of a run"),
+        ("ALTER TABLE scores RENAME COLUMN value TO other", "its tables are not those of a run"),
+        ("UPDATE scores SET value = 'many'", "its table 'scores' holds what no run writes"),
+        ("UPDATE plan_units SET pair = 7", "its table 'plan_units' holds what no run writes"),
+        ("UPDATE plan_units SET item = x'00ff'", "its table 'plan_units' holds what no run writes"),
+        ("UPDATE units SET key = '../../up'", "its table 'units' holds what no run writes"),
+        ("UPDATE meta SET value = x'00' WHERE key = 'plan_text'", "its table 'meta' holds what no run writes"),
+    ],
+)
+def test_a_database_that_no_run_wrote_is_refused(tmp_path, plan, change, told):
+    with Store.create(tmp_path, plan) as store:
+        store.link([(0, 0, "1.png", 0, "map", "k1")])
+        store.commit([scored()])
+    with sqlite3.connect(tmp_path / "run.sqlite") as connection:
+        connection.executescript(change)
+    connection.close()
+    for readonly in (True, False):
+        with pytest.raises(DataError, match=told):
+            Store.open(tmp_path, readonly=readonly)
+
+
+def test_a_plan_that_is_not_that_of_the_tables_is_told(tmp_path, plan):
+    with Store.create(tmp_path, plan) as store:
+        store.set_meta(plan_text=TEXT + '[[methods]]\nname = "random"\n')
+        with pytest.raises(DataError, match="is not that of its tables"):
+            _ = store.plan
+
+
+@pytest.mark.parametrize("text", ["{", "5", '["a"]', "[" * 100_000, "[" + "9" * 400 + "]"])
+def test_a_curve_that_is_none_is_told(tmp_path, plan, text):
+    from fei.bench._numbers import Numbers
+    from fei.bench.exchange import stored_outcomes
+
+    with Store.create(tmp_path, plan) as store:
+        store.link([(0, 0, "1.png", 0, "map", "k1")])
+        store.commit([scored()])
+        store._connection.execute('UPDATE curves SET "values" = ?', (text,))
+        for read in (
+            lambda: list(stored_outcomes(store)),
+            lambda: Numbers(store).curve(0, 0, "fei-paper/1", "insertion"),
+        ):
+            with pytest.raises(DataError, match="stands where"):
+                read()
+
+
+def test_a_curve_of_other_length_than_its_fractions_is_told(tmp_path, plan):
+    from fei.bench._numbers import Numbers
+
+    with Store.create(tmp_path, plan) as store:
+        store.link([(0, 0, "1.png", 0, "map", "k1")])
+        store.commit([scored()])
+        store._connection.execute("UPDATE curves SET \"values\" = '[1.0]'")
+        with pytest.raises(DataError, match="more or fewer scores than fractions"):
+            Numbers(store).curve(0, 0, "fei-paper/1", "insertion")
+
+
+def test_versions_that_are_none_are_told(tmp_path, plan):
+    with Store.create(tmp_path, plan) as store:
+        assert store.versions["sqlite"] == sqlite3.sqlite_version
+        store.set_meta(versions="[1]")
+        with pytest.raises(DataError, match="names no versions"):
+            _ = store.versions
+
+
+@pytest.mark.parametrize("shape", ["(1000000000000,)", "(2, 2", "(4,)", "()"])
+def test_a_map_with_a_lying_header_is_none(tmp_path, plan, shape):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    with Store.create(tmp_path, plan) as store:
+        store.commit([scored(map=np.zeros((2, 2), np.float32))])
+        assert store.map("k1").shape == (2, 2)
+        (tmp_path / "maps" / "k1.npy").write_bytes(b"\x93NUMPY\x01\x00" + bytes((len(header), 0)) + header + bytes(16))
+        assert store.map("k1") is None
+
+
+def test_an_index_that_does_not_fit_its_table_is_refused(tmp_path, plan):
+    with Store.create(tmp_path, plan) as store:
+        store.link([(0, 0, "1.png", 0, "map", "k1")])
+    content = (tmp_path / "run.sqlite").read_bytes()
+    first, second = (content.index(b"1.png"), content.rindex(b"1.png"))
+    assert first != second  # once in the table, once in the index
+    (tmp_path / "run.sqlite").write_bytes(content[:second] + b"2.png" + content[second + 5 :])
+    with pytest.raises(DataError, match="cannot be used: it is damaged; restore it"):
+        Store.open(tmp_path, readonly=True)
+
+
+def test_damage_that_the_database_tells_in_no_words(tmp_path):
+    with pytest.raises(DataError, match="cannot be used"), explained(tmp_path):
+        b"\xff".decode()

@@ -270,6 +270,32 @@ def test_what_is_no_result(place, capsys):
         assert told in capsys.readouterr().err
 
 
+RECORD = {
+    "command": "fei explain a.png --model net.py:tiny --method saliency --seed 0", "image": {"sha256": ""},
+    "config": {}, "versions": {}, "target": {"index": 0}, "seed": 0,
+}  # fmt: skip
+UNIT = {"unit": "k", "kind": "map", "status": "done", "plan": "", "scores": [], "versions": {}, "map": None}
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        (RECORD | {"versions": []}, "has [] for 'versions', which no record has"),
+        (RECORD | {"image": "a.png"}, "has None for 'image.sha256'"),
+        (RECORD | {"config": {"threads": 2**40}}, "has 1099511627776 for 'config.threads'"),
+        (RECORD | {"command": "fei explain 'a.png"}, "in the record is none of 'fei explain'"),
+        (RECORD | {"command": "fei explain a.png --seed"}, "in the record is none of 'fei explain'"),
+        (UNIT | {"scores": [{"metric": "mse"}]}, "has [{'metric': 'mse'}] for 'scores'"),
+        (UNIT | {"threads": "two"}, "has 'two' for 'threads'"),
+    ],
+)
+def test_a_record_with_a_part_that_no_record_has(place, capsys, document, told):
+    (place / "odd.json").write_text(json.dumps(document))
+    (place / "odd.map.npy").write_bytes(b"")
+    assert fei("reproduce", "odd.json") == 1
+    assert told in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("identical", "conditions", "spearman", "insertion", "matched"),
     [

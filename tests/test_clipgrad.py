@@ -1,5 +1,6 @@
 """The seven rules: against the specification's conditions case by case, and against the paper's derivation."""
 
+import dataclasses
 import itertools
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fei
-from fei.core.clipgrad import RULES
+from fei.core.clipgrad import RULES, get_rule
 
 # (γ, h, h̃) zeroed? written out from the table of definitions, one lambda a row
 ZERO_WHERE = {
@@ -63,9 +64,92 @@ def test_arguments_are_left_alone():
     assert all(torch.equal(a, b) for a, b in zip((g, h, t), before, strict=True))
 
 
+def test_what_a_rule_says_of_itself():
+    says = {name: (rule.constrains, rule.binary, rule.follows) for name, rule in RULES.items()}
+    value, binary = (True, False, True), (True, True, False)
+    assert says == {
+        "vm": value, "ivm": value, "avm": value, "bm": binary, "ibm": binary, "abm": binary,
+        "none": (False, False, False),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ["vm", "ivm", "avm"])
+def test_memory_is_used_where_it_is_given_and_only_there(rule):
+    """A pass over a network's activations makes no new memory: the way home, the guard and ρ̃ take the given one."""
+    chosen, h, t, rho = get_rule(rule), torch.tensor([0.0, 5.0]), torch.ones(2), torch.tensor([1.0, -2.0])
+    kept, memory = chosen.keep(h), torch.empty(2)
+    fresh = chosen.guard(kept, t)
+    guard = chosen.guard(kept, t, memory)
+    assert guard.data_ptr() == memory.data_ptr()
+    assert fresh.data_ptr() not in (memory.data_ptr(), kept.data_ptr())
+    assert fresh.tolist() == guard.tolist()
+    assert kept.tolist() == [0.0, 5.0]
+    clipped = chosen.clip(rho, guard)
+    assert guard.tolist() == fresh.tolist()  # it may be needed again
+    spent = chosen.clip(rho, guard, spend=True)
+    assert spent.data_ptr() == guard.data_ptr()
+    assert spent.tolist() == clipped.tolist()
+
+
+@pytest.mark.parametrize("rule", ["bm", "ibm", "abm"])
+def test_what_binary_rules_keep_is_their_guard(rule):
+    chosen, h = get_rule(rule), torch.tensor([-1.0, 2.0])
+    kept = chosen.keep(h)
+    assert kept.data_ptr() != h.data_ptr()
+    assert chosen.guard(kept, torch.zeros(2), torch.empty(2)) is kept
+
+
+@pytest.mark.parametrize("rule", ["vm", "ivm", "abm"])
+def test_directions_keep_their_precision(rule):
+    """Under autocast a gradient is of lower precision than what was kept in the forward pass, or of higher."""
+    chosen = get_rule(rule)
+    for low, high in ((torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)):
+        guard = chosen.guard(chosen.keep(torch.tensor([0.0, 5.0], dtype=high)), torch.ones(2, dtype=high))
+        clipped = chosen.clip(torch.tensor([1.0, -2.0], dtype=low), guard)
+        assert clipped.dtype == low
+
+
+def test_rules_cannot_be_changed():
+    rule = get_rule("vm")
+    for part, name in ((rule, "block"), (rule.matching, "keep"), (rule.block, "clip")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(part, name, None)
+
+
 def test_unknown_rule_and_unequal_shapes_are_refused():
     one = torch.ones(3)
     with pytest.raises(ValueError, match="unknown clipping rule 'wm'; choose one of vm, ivm, avm, bm, ibm, abm, none"):
         fei.clip_gradient(one, one, one, "wm")
     with pytest.raises(ValueError, match=r"must have one shape; got \(3,\), \(3,\) and \(2,\)"):
         fei.clip_gradient(one, one, torch.ones(2), "vm")
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_numbers_that_arithmetic_cannot_hold_are_refused(position):
+    """Differences of activations must stay finite: each is at most half the largest number."""
+    name, half = ("grad", "reference", "activation")[position], torch.finfo(torch.float32).max / 2
+
+    def with_value(value):
+        arguments = [torch.tensor([1.0, 2.0]) for _ in range(3)]
+        arguments[position] = value
+        return fei.clip_gradient(*arguments, "vm")
+
+    assert with_value(torch.tensor([half, -half])).isfinite().all()
+    for bad in (float("nan"), float("inf"), half * 1.001):
+        with pytest.raises(ValueError, match=f"`{name}` holds NaN, infinite or too large values; scale the loss down"):
+            with_value(torch.tensor([1.0, bad]))
+    with pytest.raises(ValueError, match=f"`{name}` must be a floating-point tensor; got torch.int64"):
+        with_value(torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match=f"`{name}` must be a floating-point tensor; got list"):
+        with_value([1.0, 2.0])
+
+
+def test_the_result_has_no_graph():
+    g, h, t = (torch.tensor([1.0, -1.0], requires_grad=True) for _ in range(3))
+    assert not fei.clip_gradient(g, h, t, "vm").requires_grad
+    assert fei.clip_gradient(g, h, t, "none") is g
+
+
+def test_a_name_of_another_kind_is_refused():
+    with pytest.raises(ValueError, match="unknown clipping rule 3; choose one of"):
+        get_rule(3)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from safetensors.torch import save_file
 
 import fei
 from fei.errors import DataError, InputError
+from fei.report.record import summarize_trace
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +69,45 @@ def test_refusals(result, tmp_path):
     cut.write_bytes(cut.read_bytes()[:-100])
     with pytest.raises(DataError, match="is not an explanation file, or is damaged"):
         fei.Explanation.load(cut)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"maps": torch.zeros(2, 1, 3, 3)}, "'maps' has the shape (2, 1, 3, 3)"),
+        ({"target": torch.zeros(2)}, "'target' has the shape (2,) and the type torch.float32"),
+        ({"trace.phi": torch.zeros(0)}, "is damaged"),
+        ({"inputs": torch.zeros(())}, "is damaged"),
+        ({"reference": torch.zeros(2, 3)}, "'reference' has the shape (2, 3)"),
+        ({"clipped.x": torch.zeros(7)}, "'clipped.x' has the shape (7,)"),
+        ({"config": "[" * 100_000}, "is damaged"),
+        ({"config": "[]"}, "is damaged"),
+        (
+            {"config": '{"settings": {"constraint": "penalty", "quantiles": [0.5, "x"]}}'},
+            "the quantiles are [0.5, 'x']",
+        ),
+        (
+            {"config": '{"settings": {"constraint": [], "objective": "insertion", "quantiles": [0.5, 0.6]}}'},
+            "the constraint is []",
+        ),
+    ],
+)
+def test_parts_that_do_not_belong_together_are_refused(result, tmp_path, change, told):
+    from safetensors import safe_open
+
+    path = result.save(tmp_path / "cat.safetensors")
+    with safe_open(path, framework="pt") as file:
+        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    metadata |= {key: value for key, value in change.items() if key == "config"}
+    tensors |= {key: value for key, value in change.items() if key != "config"}
+    save_file(tensors, path, metadata)
+    with pytest.raises(DataError, match=re.escape(told)):
+        fei.Explanation.load(path)
+
+
+@pytest.mark.parametrize("constraint", ["l1", "none"])
+def test_a_mask_without_an_area_is_saved_and_recorded(tmp_path, constraint):
+    made = fei.FEI(small_cnn(), steps=2, constraint=constraint, quantiles=[0.3, 0.6]).explain(pictures())
+    (mask,) = summarize_trace(fei.Explanation.load(made.save(tmp_path / "one.safetensors")))["masks"]
+    assert (mask["quantile"], mask["area_asked"]) == (None, None)
+    assert mask["area_got"] == float(made.alphas[0].mean())

@@ -214,6 +214,16 @@ def test_palette_with_a_table_of_transparency_is_put_on_white(tmp_path: Path) ->
     assert np.asarray(read_image(tmp_path / "palette.png")).tolist() == [[list(WHITE), list(GREEN), [204] * 3]]
 
 
+def test_a_palette_that_is_missing(tmp_path: Path) -> None:
+    Image.new("P", (2, 2)).save(tmp_path / "a.png")
+    content = (tmp_path / "a.png").read_bytes()
+    place = content.index(b"PLTE")
+    length = int.from_bytes(content[place - 4 : place])
+    (tmp_path / "a.png").write_bytes(content[: place - 4] + content[place + 8 + length :])
+    with pytest.raises(DataError, match="a.png' takes its colours from a palette that is missing; save it as RGB"):
+        read_image(tmp_path / "a.png")
+
+
 def test_transparency_is_put_on_white(tmp_path: Path) -> None:
     pixels = np.array([[(*RED, 255), (*RED, 0), (0, 0, 0, 51)]], dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "clear.png")
@@ -249,7 +259,7 @@ def test_the_name_does_not_decide_the_format(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["absent.png", "zero\0.png"])
 def test_a_missing_file(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match="There is no image file '.*/(absent|zero\0).png'; check the path"):
+    with pytest.raises(InputError, match="There is no image file '.*/(absent|zero\\\\x00).png'; check the path"):
         read_image(tmp_path / name)
 
 

@@ -1,5 +1,7 @@
 """Insertion, deletion and internal faithfulness: hand-computed curves, identities, and a plain numpy re-computation."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,8 @@ from torch import nn
 import fei
 from fei.errors import InputError, ModelError
 from fei.metrics import deletion, evaluate, insertion, internal
+from fei.metrics._perturbation import Job
+from fei.metrics.evaluation import HIGHER_IS_BETTER
 from fei.protocols import Quantiles
 
 
@@ -25,8 +29,6 @@ TWO_BY_TWO = torch.tensor([[4.0, 3.0], [2.0, 1.0]]).view(1, 1, 2, 2)
 
 
 def fine(levels):
-    import dataclasses
-
     return dataclasses.replace(fei.protocols.get("fei-fine"), name="hand", levels=Quantiles(levels), score="logit")
 
 
@@ -100,7 +102,7 @@ def test_constant_maps_are_at_chance_and_say_so():
 
 
 def test_tie_fraction_counts_pixels_that_share_their_value():
-    maps = torch.tensor([[[1.0, 1.0], [2.0, 3.0]], [[1.0, 2.0], [3.0, 4.0]], [[5.0, 5.0], [6.0, 6.0]]])
+    maps = torch.tensor([[[1.0, 2.0], [3.0, 1.0]], [[3.0, 1.0], [4.0, 2.0]], [[5.0, 6.0], [6.0, 5.0]]])
     curve = insertion(Sum().eval(), TWO_BY_TWO.repeat(3, 1, 1, 1), maps, 0, reference=0.0)
     assert curve.ties.tolist() == [0.5, 0, 1]
 
@@ -246,10 +248,105 @@ def test_models_are_left_alone():
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
+def test_batches_are_no_larger_than_asked():
+    """Ten perturbed rows an image, twenty in a batch: originals pass two at a time, and the last one alone."""
+    model, x, rows = small_cnn(), pictures(3), []
+    model.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
+    evaluate(model, x, maps_for(x), layers=[], batch_size=20)
+    assert rows == [2, 20, 1, 10]
+    rows.clear()
+    evaluate(model, x, maps_for(x), layers=[], batch_size=7)
+    assert rows == [1, 7, 3] * 3
+    rows.clear()
+    insertion(model, x, maps_for(x), protocol=fine((0.5,)), batch_size=2)
+    assert rows == [2, 2, 1, 1]
+
+
+def test_a_curve_may_be_the_image_alone():
+    assert insertion(Sum().eval(), TWO_BY_TWO, TWO_BY_TWO, 0, protocol=fine((0.0,))).scores.tolist() == [[10]]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "forwards"), [("rise", 1 + 12 + 12), ("torchcam", 1 + 20 + 19), ("quantus-pixelflipping", 1 + 36 + 35)]
+)
+def test_curves_measured_together_are_those_measured_apart(protocol, forwards):
+    """Where both curves end in the same image it passes once; RISE's end in two, one blurred and one grey."""
+    model, x = small_cnn(), pictures(2)
+    both = evaluate(model, x, maps_for(x), layers=[], protocol=protocol)
+    assert both.forwards == forwards
+    torch.testing.assert_close(both.insertion.scores, insertion(model, x, maps_for(x), protocol=protocol).scores)
+    torch.testing.assert_close(both.deletion.scores, deletion(model, x, maps_for(x), protocol=protocol).scores)
+
+
+def test_curves_need_not_have_the_same_points():
+    """Deletion goes to the end, insertion does not."""
+    protocol = dataclasses.replace(fine((0.5,)), levels=lambda total, width: ([0, 2], [1, 4]))
+    both = evaluate(Sum().eval(), TWO_BY_TWO, TWO_BY_TWO, 0, layers=[], protocol=protocol, reference=1.0)
+    assert both.insertion.scores.tolist() == [[10, 9]]
+    assert both.deletion.scores.tolist() == [[7, 4]]
+
+
+def test_a_protocol_may_fix_the_reference():
+    protocol = dataclasses.replace(fine((0.5,)), replacement=5.0)
+    assert insertion(Sum().eval(), TWO_BY_TWO, TWO_BY_TWO, 0, protocol=protocol).scores.tolist() == [[17]]
+
+
+def test_nothing_is_printed_unless_asked(capsys):
+    model, x = small_cnn(), pictures(1)
+    for metric in (insertion, deletion, internal, evaluate):
+        metric(model, x, maps_for(x))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_results_cannot_be_changed():
+    result = evaluate(small_cnn(), pictures(1), maps_for(pictures(1)), layers=[])
+    for part, name in ((result, "target"), (result.insertion, "auc"), (Job(0, "insertion", 1), "point")):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(part, name, None)
+
+
+def test_what_a_larger_number_means():
+    known = {name: HIGHER_IS_BETTER[name] for name in ("insertion", "deletion", "mse", "cosine", "pearson")}
+    assert known == {"insertion": True, "deletion": False, "mse": False, "cosine": True, "pearson": True}
+
+
+def test_double_precision_is_measured_as_single_is():
+    model, x = small_cnn(), pictures(2)
+    single = evaluate(model, x, maps_for(x), reference=0.5)
+    double = evaluate(small_cnn().double(), x.double(), maps_for(x).double(), reference=0.5)
+    torch.testing.assert_close(single.insertion.scores, double.insertion.scores, atol=1e-5, rtol=0)
+    torch.testing.assert_close(single.internal["5"].mse, double.internal["5"].mse, atol=1e-5, rtol=1e-4)
+    assert single.insertion.fractions.dtype == torch.float64
+
+
+def test_classes_are_those_scored():
+    model, x = small_cnn(), pictures(3)
+    with torch.no_grad():
+        top = model(x).argmax(1)
+    assert torch.equal(evaluate(model, x, maps_for(x), batch_size=10).target, top)
+    result = evaluate(model, x, maps_for(x), [3, 0, 2], batch_size=2, protocol=fine((0.0, 0.5)))
+    assert result.target.tolist() == [3, 0, 2]
+    for i, c in enumerate([3, 0, 2]):
+        assert result.deletion.scores[i, 0].item() == pytest.approx(model(x)[i, c].item(), abs=1e-5)
+
+
+def test_a_callable_target_scores_the_output_itself():
+    model, x = small_cnn(), pictures(2)
+    result = evaluate(model, x, maps_for(x), lambda output: output.sum(1), protocol=fine((0.0, 0.5)))
+    assert result.target.tolist() == [-1, -1]
+    torch.testing.assert_close(result.insertion.scores[:, 0], model(x).sum(1).detach(), atol=1e-5, rtol=0)
+
+
 def test_progress_counts_forwards():
     seen = []
     evaluate(small_cnn(), pictures(2), maps_for(pictures(2)), progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (20, 20)
+
+
+def one_nan():
+    maps = torch.rand(2, 1, 12, 16)
+    maps[1, 0, 3, 4] = float("nan")
+    return maps
 
 
 @pytest.mark.parametrize(
@@ -258,7 +355,16 @@ def test_progress_counts_forwards():
         ({"maps": torch.rand(2, 1, 6, 8)}, InputError, r"`maps` has shape \(2, 1, 6, 8\); expected \(2, 1, 12, 16\)"),
         ({"maps": torch.rand(3, 1, 12, 16)}, InputError, r"expected \(2, 1, 12, 16\) for inputs of"),
         ({"maps": torch.full((2, 1, 12, 16), float("nan"))}, InputError, "`maps` holds NaN or infinite values"),
+        (
+            {"maps": torch.rand(2, 3, 12, 16)},
+            InputError,
+            r"`maps` has shape \(2, 3, 12, 16\); expected \(2, 1, 12, 16\)",
+        ),
+        ({"maps": one_nan()}, InputError, "`maps` holds NaN or infinite values"),
         ({"maps": [1, 2]}, InputError, "`maps` must be a tensor"),
+        ({"score": "prob", "target": lambda output: output[:, 0]}, InputError, "unknown score 'prob'"),
+        ({"layers": "5"}, InputError, "`layers` must be a list of module names, or None; got '5'"),
+        ({"layers": 5}, InputError, "`layers` must be a list of module names, or None; got 5"),
         ({"target": 9}, InputError, "target 9 is out of range"),
         ({"protocol": "rice"}, InputError, "unknown protocol 'rice'; did you mean rise"),
         ({"layers": ["6.conv"]}, InputError, "the network ran no module named '6.conv'"),
@@ -271,6 +377,39 @@ def test_bad_input(change, error, text):
     arguments = {"maps": maps_for(x)} | change
     with pytest.raises(error, match=text):
         evaluate(small_cnn(), x, **arguments)
+
+
+def test_maps_without_a_channel_will_do_even_one_pixel_high():
+    model, x = small_cnn(), pictures(2, (2, 16))
+    torch.testing.assert_close(
+        insertion(model, x, maps_for(x)[:, 0]).scores, insertion(model, x, maps_for(x)).scores, rtol=0, atol=0
+    )
+    line = TWO_BY_TWO.view(1, 1, 1, 4)
+    kept = insertion(Sum().eval(), line, line[:, 0], 0, reference=0.0, score="logit")
+    assert kept.scores.tolist() == [[10, 9, 7, 4, 0]]
+
+
+def test_a_model_that_trains_is_refused():
+    with pytest.raises(InputError, match="`model` must be in evaluation mode; call model.eval\\(\\) first"):
+        insertion(small_cnn().train(), pictures(1), maps_for(pictures(1)))
+
+
+def test_a_softmax_of_one_logit_is_refused():
+    with pytest.raises(InputError, match="the softmax of a single logit is always 1"):
+        insertion(small_cnn(classes=1), pictures(1), maps_for(pictures(1)))
+
+
+def test_images_too_small_for_a_curve_inside_the_network_are_refused():
+    """One pixel: nothing or everything is replaced."""
+    x = pictures(1, (1, 1))
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(4, 2)).eval()
+    text = r"protocol fei-paper/1 replaces none or all of the 1 value\(s\) of these images"
+    with pytest.raises(InputError, match=text):
+        internal(model, x, maps_for(x), layers=["1"])
+    assert evaluate(model, x, maps_for(x), layers=[]).internal == {}
+    two = pictures(1, (1, 2))
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)).eval()
+    assert internal(model, two, maps_for(two), layers=["1"])["1"].mse.shape == (1,)  # one of two pixels is a point
 
 
 def test_bad_layers_name_the_close_ones():
@@ -286,4 +425,38 @@ def test_a_network_that_breaks_on_perturbed_images_is_reported():
             return torch.where(x.amin((1, 2, 3), keepdim=True)[..., 0, 0] < 0, float("nan"), x.mean((2, 3)))
 
     with pytest.raises(ModelError, match="the score on a perturbed image is NaN or infinite"):
-        insertion(Fragile().eval(), pictures(1), maps_for(pictures(1)), reference=-5.0)
+        insertion(Fragile().eval(), pictures(1), maps_for(pictures(1)), reference=-5.0, protocol=fine((0.0, 0.5)))
+
+    class Corner(nn.Module):
+        def forward(self, x):
+            return torch.where(x[:, :, 0, 0] < 0, float("nan"), x.mean((2, 3)))
+
+    maps = maps_for(pictures(1))
+    maps[..., 0, 0] = 100  # deletion takes the corner first, insertion leaves it
+    with pytest.raises(ModelError, match="the score on a perturbed image is NaN or infinite"):
+        evaluate(Corner().eval(), pictures(1), maps, layers=[], reference=-5.0, protocol=fine((0.0, 0.5)))
+
+
+def test_activations_that_cannot_be_compared_are_reported():
+    """Too large to be squared in the middle, of ordinary size at the end; the cosine alone would be finite."""
+
+    class Spike(nn.Module):
+        def forward(self, x):
+            return self.end(self.spike(x))
+
+        def __init__(self):
+            super().__init__()
+            self.spike, self.end = Overflow(), End()
+
+    class Overflow(nn.Module):
+        def forward(self, x):
+            return torch.where(x < 0, 1e25, x)
+
+    class End(nn.Module):
+        def forward(self, x):
+            return x.clamp(max=1).mean((2, 3))
+
+    x = pictures(1)
+    with pytest.raises(ModelError, match="activations of 'spike' are NaN, infinite or too large to be compared"):
+        internal(Spike().eval(), x, maps_for(x), layers=["spike"], reference=-5.0, protocol=fine((0.0, 0.5)))
+    assert insertion(Spike().eval(), x, maps_for(x), reference=-5.0).scores.isfinite().all()

@@ -3,6 +3,7 @@
 import os
 import pickle
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -265,3 +266,69 @@ class TestCheckpoints:
     def test_another_kind_of_file(self, factories: Path) -> None:
         with pytest.raises(InputError, match=r"The checkpoint 'w.h5' ends in '.h5'; give a .safetensors, .pt or .pth"):
             models.load(f"{factories}:small:w.h5")
+
+
+class TestCheckpointsThatGrow:
+    """Small files that would ask for more than there is; torch's reader runs no code of theirs, but would obey."""
+
+    @staticmethod
+    def refused(factories: Path, file: Path) -> str:
+        with pytest.raises(ModelError) as caught:
+            models.load(f"{factories}:small:{file}")
+        return str(caught.value)
+
+    def test_a_compressed_archive(self, factories: Path, tmp_path: Path) -> None:
+        torch.save(weights(1.0), tmp_path / "plain.pt")
+        with zipfile.ZipFile(tmp_path / "plain.pt") as plain, zipfile.ZipFile(tmp_path / "bomb.pt", "w") as bomb:
+            for name in plain.namelist():
+                content = bytes(10**8) if name.endswith("/data/0") else plain.read(name)
+                bomb.writestr(name, content, zipfile.ZIP_DEFLATED)
+        assert (tmp_path / "bomb.pt").stat().st_size < 10**6
+        assert "was refused: it is damaged, or holds" in self.refused(factories, tmp_path / "bomb.pt")
+
+    def test_a_view_of_one_number_as_many(self, factories: Path, tmp_path: Path) -> None:
+        state = weights(1.0) | {"3.weight": torch.zeros(1).expand(10**9, 4), "3.bias": torch.zeros(1).expand(10**9)}
+        torch.save(state, tmp_path / "wide.pt")
+        assert "says that '3.weight' has more numbers than are in the file" in self.refused(
+            factories, tmp_path / "wide.pt"
+        )
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"cbuiltins\nbytearray\n(\x8a\x05\x00\xe4\x0bT\x02tR",  # bytearray(10**10)
+            b"ctorch\nFloatTensor\n(\x8a\x05\x00\xe4\x0bT\x02tR",
+            # a key that is a tuple of a tuple twice, of a tuple twice, ...: sixty times over, to be hashed
+            b"}(K\x01tq\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"K\x01s",
+            b"}(K\x01tq\x00" + b"h\x00q\x01h\x01h\x01\x86q\x00" * 60 + b"K\x01s",
+        ],
+    )
+    def test_pickles_of_a_few_bytes(self, factories: Path, tmp_path: Path, body: bytes) -> None:
+        with zipfile.ZipFile(tmp_path / "small.pt", "w") as archive:
+            archive.writestr("a/data.pkl", b"\x80\x02" + body + b".")
+            archive.writestr("a/version", "3\n")
+        (tmp_path / "bare.pt").write_bytes(b"\x80\x02" + body + b".")
+        for name in ("small.pt", "bare.pt"):
+            assert "was refused: it is damaged, or holds" in self.refused(factories, tmp_path / name)
+
+    def test_the_notes_of_a_training_are_no_offence(self, factories: Path, tmp_path: Path) -> None:
+        betas = (0.9, 0.999)
+        network = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.Adam([{"params": [p], "betas": betas} for p in network.parameters()])
+        network(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        content = {"state_dict": weights(2.0), "optimizer": optimizer.state_dict(), "epoch": 3, "best": float("inf")}
+        torch.save(content, tmp_path / "training.pt")
+        torch.save(content, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+        for name in ("training.pt", "old.pt"):
+            assert models.load(f"{factories}:small:{tmp_path / name}").network[0].bias.tolist() == [2.0] * 4
+
+    def test_weights_of_no_class(self, factories: Path, tmp_path: Path) -> None:
+        save_file(
+            weights(1.0) | {"3.weight": torch.zeros(0, 4), "3.bias": torch.zeros(0)}, tmp_path / "none.safetensors"
+        )
+        assert "does not fit the network" in self.refused(factories, tmp_path / "none.safetensors")
+
+    def test_labels_of_brackets_without_end(self, factories: Path, tmp_path: Path) -> None:
+        save_file(weights(1.0), tmp_path / "deep.safetensors", {"fei.labels": "[" * 100_000})
+        assert "are not a JSON list of strings" in self.refused(factories, tmp_path / "deep.safetensors")

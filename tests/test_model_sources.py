@@ -466,6 +466,22 @@ class TestHuggingFace:
         with pytest.raises(ModelError, match="no weights for classifier.bias, classifier.weight; it is not a trained"):
             models.load(f"hf:{tmp_path / 'net'}")
 
+    @pytest.mark.parametrize(
+        ("file", "content"),
+        [
+            ("model.safetensors.index.json", "{"),
+            ("model.safetensors.index.json", "[]"),
+            ("preprocessor_config.json", '{"image_processor_type": "ViTImageProcessor", "image_mean": "x"}'),
+        ],
+    )
+    def test_damaged_json_in_a_folder(self, vit: Path, tmp_path: Path, file: str, content: str) -> None:
+        shutil.copytree(vit, tmp_path / "net")
+        if "index" in file:
+            (tmp_path / "net" / "model.safetensors").unlink()
+        (tmp_path / "net" / file).write_text(content)
+        with pytest.raises(ModelError, match="cannot be loaded"):
+            models.load(f"hf:{tmp_path / 'net'}")
+
     def test_a_folder_in_the_hubs_cache(self, vit: Path, tmp_path: Path) -> None:
         folder = tmp_path / "hf" / "models--somebody--vit"
         shutil.copytree(vit, folder / "snapshots" / "c0ffee")

@@ -87,7 +87,9 @@ def out_of_place(net):
 @pytest.mark.parametrize("rule", CONSTRAINED)
 def test_inplace_and_reused_modules_give_what_plain_ones_give(rule, residual):
     generator = torch.Generator().manual_seed(0)
-    net = resnet().double().eval()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net = resnet().double().eval()
     for module in net.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.running_mean.copy_(torch.randn(4, generator=generator))

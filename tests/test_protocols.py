@@ -155,19 +155,137 @@ def test_own_protocol_by_composition():
     assert curve.scores[0, 2].item() == pytest.approx(model(0 * x)[0, 1].item(), abs=1e-6)
     with pytest.raises(InputError, match=r"must lie in \[0,1\]"):
         protocols.Quantiles((0.5, 1.5))
-    with pytest.raises(InputError, match="must increase"):
-        protocols.Quantiles((0.5, 0.5))
+    for values in ((0.5, 0.5), (0.1, 0.5, 0.3)):
+        with pytest.raises(InputError, match="must increase"):
+            protocols.Quantiles(values)
+
+
+PUBLISHED = {
+    "fei-paper/1": (["reference"], "softmax", "plain_mean", "jittered", False, False),
+    "fei-fine/1": (["reference"], "softmax", "trapezoid", "jittered", False, False),
+    "rise/1": (["rise_blur", "normalised_zero"], "softmax", "trapezoid", "reversed_argsort", True, False),
+    "torchcam/1": (["zeros", "zeros"], "logit", "trapezoid", "raster", False, False),
+    "quantus-pixelflipping/1": (
+        ["input_minimum", "input_minimum"], "softmax", "unit_steps", "numpy_per_value", False, True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_protocols_are_what_the_documentation_says(name):
+    """A change of any field needs a new version."""
+    says = protocols.describe(name)
+    replacement = says["replacement"] if isinstance(says["replacement"], list) else [says["replacement"]]
+    fields = [says[field] for field in ("score", "area", "order", "top_class_only", "per_value")]
+    assert (replacement, *fields) == PUBLISHED[name]
+    assert f"{says['name']}/{says['version']}" == says["id"] == name
+
+
+def test_published_levels_by_hand():
+    """How many of 40 values of rows of 8 are replaced, for insertion and deletion."""
+    levels = {name: protocols.get(name).levels(40, 8) for name in PUBLISHED}
+    tenths = [4, 12, 20, 28, 36]
+    assert levels["fei-paper/1"] == (tenths, tenths)
+    assert levels["fei-fine/1"] == ([*range(0, 41, 2)],) * 2
+    assert levels["rise/1"] == ([0, 8, 16, 24, 32, 40],) * 2
+    assert levels["torchcam/1"] == ([*range(0, 41, 2)],) * 2
+    assert levels["quantus-pixelflipping/1"] == ([8, 16, 24, 32, 40],) * 2
+    assert protocols.get("torchcam").levels(43, 8)[0] == [0, 1, *range(4, 44, 3)]
+    assert protocols.get("torchcam").levels(43, 8)[1] == [*range(0, 43, 3), 43]
+
+
+def test_orders_of_equal_values():
+    values = torch.tensor([1.0, 3.0, 1.0, 3.0, 2.0])
+    assert protocols.raster(values, "", 0, 1).tolist() == [1, 3, 4, 0, 2]
+    assert protocols.reversed_argsort(values, "", 0, 1).tolist() == [3, 1, 4, 2, 0]
+    orders = {tuple(protocols.jittered(values, digest, seed, 1).tolist()) for digest in "abcd" for seed in range(4)}
+    assert orders == {(a, b, 4, c, d) for a, b in ((1, 3), (3, 1)) for c, d in ((0, 2), (2, 0))}
+    assert sorted(protocols.numpy_per_value(values, "", 0, 3).tolist()[:6]) == [1, 3, 6, 8, 11, 13]
+
+
+def test_areas_by_hand():
+    scores, fractions = torch.tensor([[4.0, 2.0, 1.0]]), torch.tensor([0.0, 0.5, 0.75], dtype=torch.float64)
+    assert protocols.plain_mean(scores, fractions).tolist() == pytest.approx([7 / 3])
+    assert protocols.trapezoid(scores, fractions).tolist() == [3 * 0.5 + 1.5 * 0.25]
+    assert protocols.trapezoid(scores, fractions).dtype == torch.float32
+    assert protocols.unit_steps(scores, fractions).tolist() == [3 + 1.5]
+
+
+def test_the_newest_version_of_a_name(monkeypatch):
+    old = protocols.get("fei-paper")
+    new = dataclasses.replace(old, version=2)
+    for published in ((old, new), (new, old)):
+        monkeypatch.setattr(protocols, "_PUBLISHED", published)
+        assert protocols.get("fei-paper") is new
+        assert protocols.get("fei-paper/1") is old
+
+
+def test_a_name_like_none_is_answered_with_all():
+    with pytest.raises(InputError, match="unknown protocol 'zzz'; choose one of fei-paper/1, fei-fine/1, rise/1, "):
+        protocols.get("zzz")
+    with pytest.raises(InputError, match="unknown protocol 'fei-pine'; did you mean fei-fine or fei-fine/1\\?"):
+        protocols.get("fei-pine")
+
+
+def test_the_order_of_ties_is_that_of_the_published_version():
+    """Another stream of random numbers would need a new version of the protocol."""
+    assert protocols.jittered(torch.zeros(6), "digest", 0, 1).tolist() == [1, 0, 3, 5, 4, 2]
+
+
+def test_replacements_have_the_shape_of_the_images():
+    x = pictures(2)
+    for replace in (protocols.zeros, protocols.input_minimum, protocols.normalised_zero, protocols.rise_blur):
+        assert replace(x, small_cnn()).shape == x.shape
+    assert protocols.input_minimum(x, small_cnn())[1].unique().tolist() == [x[1].min().item()]
+
+
+@pytest.mark.parametrize("values", [(), (-0.1, 0.5), (0.5, float("nan")), ("a",)])
+def test_quantiles_outside_the_unit_interval_are_refused(values):
+    with pytest.raises(InputError, match=r"the quantiles of a protocol must lie in \[0,1\]; got \["):
+        protocols.Quantiles(values)
+
+
+def test_schedules_cannot_be_changed():
+    for schedule, name in (
+        (protocols.Quantiles((0.5,)), "values"),
+        (protocols.Intervals(3), "steps"),
+        (protocols.WithoutStart(protocols.rows), "levels"),
+    ):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(schedule, name, None)
+    with pytest.raises(InputError, match="`steps` must be a whole number of at least 1; got 0"):
+        protocols.Intervals(0)
+    with pytest.raises(InputError, match="unknown score 'prob'"):
+        dataclasses.replace(protocols.get("rise"), score="prob")
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.bool])
+def test_maps_of_other_types_rank_as_their_values_do(dtype):
+    """Quantus' order negates the map, which has no meaning in bytes; a map that needs a gradient is taken as it is."""
+    model, x = small_cnn(), pictures(1)
+    maps = maps_for(x).abs().mul(3).to(dtype)
+    expected = deletion(model, x, maps.double(), 1, protocol="quantus-pixelflipping").scores
+    torch.testing.assert_close(deletion(model, x, maps, 1, protocol="quantus-pixelflipping").scores, expected)
+    needs = (maps if maps.is_floating_point() else maps.double()).requires_grad_()
+    torch.testing.assert_close(deletion(model, x, needs, 1, protocol="quantus-pixelflipping").scores, expected)
 
 
 def test_descriptions_are_plain_words():
     description = protocols.describe("rise")
     assert description["id"] == "rise/1"
     assert description["order"] == "reversed_argsort"
+    assert protocols.describe("fei-paper")["levels"] == "Quantiles(values=(0.1, 0.3, 0.5, 0.7, 0.9))"
     assert description["replacement"] == ["rise_blur", "normalised_zero"]
 
 
 def test_another_score_is_noted_in_the_id():
     model, x = small_cnn(), pictures(1)
     assert insertion(model, x, maps_for(x), score="logit").protocol == "fei-paper/1+score=logit"
+    assert insertion(model, x, maps_for(x), score="softmax").protocol == "fei-paper/1"
+
+    def margin(logits, chosen):
+        return logits[:, 0] - logits[:, 1]
+
+    assert insertion(model, x, maps_for(x), score=margin).protocol == "fei-paper/1+score=margin"
     assert isinstance(fei.protocols.get("rise"), protocols.Protocol)
     assert isinstance(model, nn.Module)

@@ -1,5 +1,7 @@
 """Masks: projection against a sort-based solution and brute force, updates against hand-worked steps."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
+from fei.core import quantiles
 from fei.core.quantiles import AdamUpdate, ProjectedUpdate, project, project_nested
 
 
@@ -71,6 +74,115 @@ def test_already_feasible_points_stay():
     torch.testing.assert_close(project(alpha, torch.tensor([0.5])), alpha)
 
 
+def test_masks_may_lie_at_their_bounds():
+    """No pixel is free to take up a rest of the area."""
+    alpha = project(torch.tensor([[10.0, 10.0, -10.0, -10.0]]), torch.tensor([0.5]))
+    assert alpha.tolist() == [[1, 1, 0, 0]]
+
+
+def test_what_the_search_left_is_taken_up():
+    """The search starts 4e-7 from the area, near enough to end; the one free pixel takes up the rest."""
+    values = torch.tensor([[1.5, 0.25 + 2e-6, -0.5]], dtype=torch.float64)
+    alpha = project(values, torch.tensor([1.25 / 3], dtype=torch.float64))
+    np.testing.assert_allclose(alpha[0].numpy(), [1, 0.25, 0], atol=1e-12)
+
+
+def test_what_a_bound_leaves_is_taken_up_too():
+    """Two free pixels share a rest of 2e-6; the first has room for 1e-7 of it, and the other takes the remainder."""
+    first, second = 1 - 1e-7 - 1e-6, 0.5
+    area = (1 + first + second) / 4 + 1e-6
+    values = torch.tensor([[1.5, -0.5, first, second]], dtype=torch.float64)
+    alpha = project(values[None], torch.tensor([[area]], dtype=torch.float64))
+    np.testing.assert_allclose(alpha[0, 0].numpy(), [1, 0, 1, 4 * area - 2], atol=1e-10)
+
+
+def test_masks_keep_their_precision():
+    alpha = project(torch.tensor([[0.1, 0.6, 0.9]]), torch.tensor([0.4], dtype=torch.float64))
+    assert alpha.dtype == torch.float32
+    alpha = project(torch.tensor([[0.1, 0.6, 0.9]], dtype=torch.float64), torch.tensor([0.4]))
+    assert alpha.dtype == torch.float64
+
+
+def test_arguments_of_projections_are_left_alone():
+    values, area, lower = torch.tensor([[5.0, -1.0, 0.5]]), torch.tensor([0.5]), torch.tensor([[0.1, 0.1, 0.1]])
+    project(values, area)
+    project(values, area, lower)
+    project_nested(values[None], torch.tensor([0.5]))
+    assert values.tolist() == [[5.0, -1.0, 0.5]]
+    assert lower.tolist() == [[torch.tensor(0.1).item()] * 3]
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize(
+    ("size", "spread", "most"), [(1000, 0.01, 2), (1000, 0.1, 5), (50_000, 0.1, 4), (50_000, 1, 5)]
+)
+def test_the_search_takes_few_rounds(monkeypatch, size, spread, most, bounded):
+    """Each passes over the whole image. Newton's steps need few, and fewer from where a part of the pixels points."""
+    sizes, original = [], quantiles._bounded
+    monkeypatch.setattr(quantiles, "_bounded", lambda v, lower: sizes.append(v.shape[-1]) or original(v, lower))
+    values = torch.tensor(random_points(0, (5, size), spread), dtype=torch.float32)
+    lower = torch.linspace(0, 0.09, size).expand(1, 5, size) if bounded else None
+    project(values[None], torch.tensor([[0.9, 0.7, 0.5, 0.3, 0.1]]), lower)
+    assert sizes.count(size) - 3 <= most  # one more for the mask itself, and two for what is left
+    assert len(sizes) - sizes.count(size) <= 12
+
+
+@pytest.mark.parametrize("area", [0.45, 0.55])
+def test_flat_ground_is_crossed_by_halves(monkeypatch, area):
+    """Between two far clusters no pixel is free and a Newton step goes nowhere: half the way, ten times over."""
+    rounds, original = [], quantiles._bounded
+    monkeypatch.setattr(quantiles, "_bounded", lambda v, lower: rounds.append(1) or original(v, lower))
+    values = torch.tensor([[0.0] * 5 + [1000.0] * 5], dtype=torch.float64)
+    alpha = project(values, torch.tensor([area], dtype=torch.float64))
+    low, high = (0.0, 2 * area) if area < 0.5 else (2 * area - 1, 1.0)
+    np.testing.assert_allclose(alpha[0].numpy(), [low] * 5 + [high] * 5, atol=1e-9)
+    assert len(rounds) - 3 <= 12
+
+
+@pytest.mark.parametrize("size", [50, 5000])
+def test_a_mask_does_not_depend_on_those_beside_it(size):
+    """To the bit: masks that are found at once beside hard ones, large and small areas, far from their start."""
+    spreads, areas = [1e-7, 1e-3, 0.1, 1, 30, 1e3, 3, 3], torch.tensor([0.5, 0.9, 0.1, 0.3, 0.7, 0.02, 0.97, 0.03])
+    values = torch.tensor(random_points(1, (8, size), 1.0) * np.array(spreads)[:, None], dtype=torch.float32)
+    lower = torch.linspace(0, 0.01, size).expand(8, size)
+    together, bounded = project(values[None], areas[None])[0], project(values[None], areas[None], lower[None])[0]
+    for row in range(8):
+        assert torch.equal(project(values[row : row + 1], areas[row : row + 1])[0], together[row])
+        alone = project(values[row : row + 1], areas[row : row + 1], lower[row : row + 1])[0]
+        assert torch.equal(alone, bounded[row])
+
+
+def test_areas_of_whole_images_are_as_exact_as_single_precision_allows():
+    """Sums in single precision would be off by 1e-7."""
+    areas = torch.tensor([0.9, 0.7, 0.5, 0.3, 0.1])
+    off = []
+    for seed, spread in itertools.product(range(6), (0.1, 1.0)):
+        values = torch.tensor(random_points(seed, (1, 5, 224 * 224), spread), dtype=torch.float32)
+        off.append((project(values, areas.expand(1, 5)).double().mean(-1) - areas.double()).abs().max().item())
+    assert max(off) <= 5e-8
+
+
+def test_whole_images_on_top_of_each_other():
+    """Float32 masks of 50,000 pixels, which start from a part of them: areas, order and bounds."""
+    values = torch.tensor(random_points(2, (2, 3, 50_000), 2.0), dtype=torch.float32)
+    areas = torch.tensor([0.3, 0.9, 0.5])
+    got = project_nested(values, areas)
+    assert (got.double().mean(-1) - areas.double()).abs().max() <= 1e-6
+    assert (got[:, 0] <= got[:, 2]).all()
+    assert (got[:, 2] <= got[:, 1]).all()
+    expected = np.zeros(50_000)
+    for k in (0, 2, 1):
+        tau = brentq(
+            lambda t, k=k, lower=expected: (
+                np.clip(values[1, k].double().numpy() - t, lower, 1).mean() - areas[k].double().item()
+            ),
+            -20,
+            20,
+        )
+        expected = np.clip(values[1, k].double().numpy() - tau, expected, 1)
+        np.testing.assert_allclose(got[1, k].numpy(), expected, atol=2e-5)
+
+
 @given(seed=st.integers(0, 10**6))
 def test_nested_projection(seed):
     rng = np.random.default_rng(seed)
@@ -106,6 +218,40 @@ def test_projected_steps_by_hand():
     torch.testing.assert_close(update.alpha, masks([0.4 + back, 0.5, 0.7 - 2 * back, 0.4 + back]))
 
 
+def stacks(*images):
+    """Masks (images, quantiles, 1, 2, 2)."""
+    return torch.tensor(images, dtype=torch.float64).view(len(images), -1, 1, 2, 2)
+
+
+def test_projected_steps_of_several_images_and_quantiles():
+    """Every mask moves by the rate over the mean magnitude of its own gradient, whatever that is."""
+    areas = torch.tensor([0.5, 0.25], dtype=torch.float64)
+    update = ProjectedUpdate(stacks([[0.5] * 4] * 2, [[0.5] * 4] * 2), areas, lr=0.1, steps=3, nested=False)
+    # projected at once: the second quantile is a quarter of the area
+    torch.testing.assert_close(update.alpha, stacks([[0.5] * 4, [0.25] * 4], [[0.5] * 4, [0.25] * 4]))
+    update.step(stacks([[1, -1, 1, -1], [200, 200, -200, -200]], [[-3, 3, 3, -3], [0.4, -0.4, -0.4, 0.4]]), None)
+    expected = stacks(
+        [[0.4, 0.6, 0.4, 0.6], [0.15, 0.15, 0.35, 0.35]], [[0.6, 0.4, 0.4, 0.6], [0.15, 0.35, 0.35, 0.15]]
+    )
+    torch.testing.assert_close(update.alpha, expected)
+
+
+def test_projected_steps_may_be_nested():
+    """α of the smaller area is projected first and is then the floor of the other, whichever is named first."""
+    areas = torch.tensor([0.25, 0.75], dtype=torch.float64)
+    update = ProjectedUpdate(stacks([[0.9, 0.1, 0, 0], [0, 0, 0, 0]]), areas, lr=0.1, steps=1, nested=True)
+    torch.testing.assert_close(update.alpha, stacks([[0.9, 0.1, 0, 0], [0.9, 0.7, 0.7, 0.7]]))
+    update.step(stacks([[0, 0, 0, 0], [4, 0, 0, 0]]), None)  # the floor holds the first pixel at .9
+    torch.testing.assert_close(update.alpha, stacks([[0.9, 0.1, 0, 0], [0.9, 0.7, 0.7, 0.7]]))
+
+
+def test_projected_steps_do_not_depend_on_the_size_of_the_gradient():
+    for size in (1e-100, 1.0, 1e100):
+        update = half(lr=0.1, steps=1)
+        update.step(masks([2.0 * size, 0.0, -4.0 * size, 2.0 * size]), None)
+        torch.testing.assert_close(update.alpha, masks([0.4, 0.5, 0.7, 0.4]))
+
+
 def test_projected_step_without_a_gradient_stays():
     update = half(lr=0.1, steps=1)
     update.step(masks([0.0] * 4), None)
@@ -118,6 +264,41 @@ def test_adam_step_by_hand():
     update = AdamUpdate(masks([0.0] * 4), area, lr=0.2, beta=1.0, reduction="sum", nested=False)
     update.step(masks([0.5, -0.5, 3.0, 0.0]), None)
     torch.testing.assert_close(update.alpha, masks([0.2, 0.2, 0.0, 0.2]), atol=1e-6, rtol=0)
+
+
+def test_adam_counts_from_the_clamped_mask():
+    """Down from 0 and up again: Adam's second step of gradients 1, −1 is lr·.01/.19 upwards, from 0 and not −.2."""
+    update = AdamUpdate(masks([0.0]), None, lr=0.2, beta=0.0, reduction="sum", nested=False)
+    update.step(masks([1.0]), None)
+    assert update.alpha.item() == 0
+    update.step(masks([-1.0]), None)
+    assert update.alpha.item() == pytest.approx(0.2 * 0.01 / 0.19, abs=1e-6)
+    update = AdamUpdate(masks([1.0]), None, lr=0.2, beta=0.0, reduction="sum", nested=False)
+    update.step(masks([-1.0]), None)
+    assert update.alpha.item() == 1
+
+
+def test_the_penalty_pulls_each_mask_to_its_area():
+    areas = torch.tensor([0.5, 0.25], dtype=torch.float64)
+    start = stacks([[0.9, 0.7, 0.9, 0.7], [0.1, 0.2, 0.1, 0.2]], [[0.2, 0.2, 0.9, 0.2], [0.4, 0.4, 0.4, 0.1]])
+    update = AdamUpdate(start, areas, lr=0.1, beta=1.0, reduction="sum", nested=False)
+    update.step(torch.zeros_like(start), None)
+    torch.testing.assert_close(
+        update.alpha - start, stacks([[-0.1] * 4, [0.1] * 4], [[0.1] * 4, [-0.1] * 4]), atol=1e-6, rtol=0
+    )
+
+
+def test_at_its_area_a_mask_is_not_pulled():
+    area = torch.tensor([0.5], dtype=torch.float64)
+    update = AdamUpdate(masks([0.25, 0.75]), area, lr=0.2, beta=1.0, reduction="sum", nested=False)
+    update.step(masks([0.0, 0.0]), None)
+    assert torch.equal(update.alpha, masks([0.25, 0.75]))
+
+
+def test_masks_without_areas_have_no_order_to_nest_in():
+    update = AdamUpdate(masks([0.5], [0.2]), None, lr=0.1, beta=0.0, reduction="sum", nested=True)
+    update.step(masks([1.0], [-1.0]), None)
+    torch.testing.assert_close(update.alpha, masks([0.4], [0.3]), atol=1e-6, rtol=0)
 
 
 def test_mean_reduction_divides_the_penalty_by_the_pixels():
@@ -156,6 +337,25 @@ def test_nested_adam_moves_increments():
     update = AdamUpdate(masks([0.5], [0.2]), areas, lr=0.1, beta=0.0, reduction="sum", nested=True)
     update.step(masks([0.0], [-1.0]), None)
     torch.testing.assert_close(update.alpha, masks([0.6], [0.3]), atol=1e-6, rtol=0)
+
+
+def test_three_nested_masks_stay_without_a_gradient():
+    """Their increments, .3, .4 and .2, add up to them again."""
+    areas, start = torch.tensor([0.9, 0.6, 0.2], dtype=torch.float64), masks([0.9], [0.6], [0.2])
+    update = AdamUpdate(start, areas, lr=0.1, beta=0.0, reduction="sum", nested=True)
+    update.step(torch.zeros_like(start), None)
+    torch.testing.assert_close(update.alpha, start)
+
+
+def test_nested_adam_with_the_smallest_area_first():
+    """δ between the masks falls from .3 by lr where the outer one alone has a gradient; both stay above 0, below 1."""
+    areas = torch.tensor([0.1, 0.9], dtype=torch.float64)
+    update = AdamUpdate(masks([0.2, 0.95], [0.5, 0.98]), areas, lr=0.1, beta=0.0, reduction="sum", nested=True)
+    update.step(masks([0.0, 0.0], [1.0, 0.0]), None)
+    torch.testing.assert_close(update.alpha, masks([0.1, 0.95], [0.3, 0.98]), atol=1e-6, rtol=0)
+    update = AdamUpdate(masks([0.2, 0.95], [0.5, 0.98]), areas, lr=0.1, beta=0.0, reduction="sum", nested=True)
+    update.step(masks([-1.0, -1.0], [1.0, 1.0]), None)  # δ falls, the inner one has no gradient left: −1 + 1
+    torch.testing.assert_close(update.alpha, masks([0.2, 0.95], [0.4, 0.95]), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("make", ["adam", "projected"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,16 +12,18 @@ import torch
 
 @contextmanager
 def forked_random_state(seed: int) -> Iterator[None]:
-    """Within the block torch's and numpy's global generators start from `seed`; after it they are as before."""
+    """Within the block the global generators of torch, numpy and Python start from `seed`; then they are as before."""
     # a CUDA that nobody has used yet has no state to keep, and seeding it would leave one behind
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    numpy_state = np.random.get_state()
+    numpy_state, python_state = np.random.get_state(), random.getstate()
     with torch.random.fork_rng(devices=devices):
         torch.default_generator.manual_seed(seed)
         if devices:
             torch.cuda.manual_seed_all(seed)
         np.random.seed(seed % 2**32)
+        random.seed(seed)
         try:
             yield
         finally:
             np.random.set_state(numpy_state)
+            random.setstate(python_state)

@@ -20,11 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fei.core.checks import check_count, is_number
 from fei.core.randomness import generator_for
 from fei.core.scoring import Score, check_score
 from fei.core.settings import PAPER_QUANTILES
 from fei.errors import InputError
-from fei.references import ReferenceSpec
+from fei.references import ReferenceSpec, mean_colour
 
 Levels = Callable[[int, int], tuple[list[int], list[int]]]
 Order = Callable[[Tensor, str, int, int], Tensor]
@@ -41,7 +42,7 @@ class Quantiles:
 
     def __post_init__(self) -> None:
         """Refuse what is no increasing sequence in [0, 1]."""
-        if not self.values or not all(0 <= q <= 1 for q in self.values):
+        if not self.values or not all(is_number(q) and 0 <= q <= 1 for q in self.values):
             raise InputError(f"the quantiles of a protocol must lie in [0,1]; got {list(self.values)}")
         if any(a >= b for a, b in itertools.pairwise(self.values)):
             raise InputError(f"the quantiles of a protocol must increase; got {list(self.values)}")
@@ -63,6 +64,10 @@ class Intervals:
     """`steps` intervals of ceil(total/steps) in order of rank: 0 to all replaced, or, inserting, all to 0 replaced."""
 
     steps: int
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number of steps."""
+        check_count("steps", self.steps)
 
     def __call__(self, total: int, width: int) -> tuple[list[int], list[int]]:
         """Counts for insertion and deletion."""
@@ -114,7 +119,7 @@ def normalised_zero(images: Tensor, model: nn.Module) -> Tensor:
     """Zero in the network's normalised space: its mean colour if it takes pixels, 0 if it takes normalised input."""
     if getattr(model, "pixel_range", None) is None:
         return torch.zeros_like(images)
-    return torch.as_tensor(model.mean).to(images).reshape(1, -1, 1, 1).expand_as(images)
+    return mean_colour(images, model).expand_as(images)
 
 
 def rise_blur(images: Tensor, model: nn.Module) -> Tensor:

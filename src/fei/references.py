@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fei.core.checks import is_number
 from fei.core.randomness import generator_for
 from fei.errors import InputError
 
@@ -74,13 +75,20 @@ class References:
 
     def _draw(self, step: int) -> Tensor:
         spec = self._named
-        if isinstance(spec, Reference):
-            return self._make(spec.kind, step)
-        values = spec(self._inputs) if callable(spec) else spec
-        if not isinstance(values, (Tensor, int, float)) or isinstance(values, bool):
+        drawn = self._make(spec.kind, step) if isinstance(spec, Reference) else self._given(spec)
+        if not drawn.isfinite().all():
             raise InputError(
-                f"a reference must be a name, a number, a tensor or a callable that returns one; got "
-                f"{type(values).__name__}"
+                "the reference holds NaN or infinite values; replace them, or scale the images, before the call"
+            )
+        return drawn
+
+    def _given(self, spec: float | Tensor | Callable[[Tensor], Tensor]) -> Tensor:
+        values = spec(self._inputs) if callable(spec) else spec
+        if not _is_real(values):
+            got = values.dtype if isinstance(values, Tensor) else type(values).__name__
+            raise InputError(
+                "a reference must be a name, a number, a tensor of real numbers or a callable that returns one; got "
+                f"{got}"
             )
         tensor = torch.as_tensor(values, dtype=self._inputs.dtype, device=self._inputs.device).detach()
         try:
@@ -90,8 +98,6 @@ class References:
             raise InputError(
                 f"a reference of shape {tuple(tensor.shape)} does not fit inputs of shape {tuple(self._inputs.shape)}"
             ) from error
-        if not tensor.isfinite().all():
-            raise InputError("the reference holds NaN or infinite values; replace them before the call")
         if tensor.ndim < 4:
             tensor = torch.broadcast_to(tensor, (1, *self._inputs.shape[1:])).expand(len(self._inputs), -1, -1, -1)
         return tensor.clone()
@@ -115,8 +121,7 @@ class References:
                 "colour as a tensor in the network's own input space"
             )
         if kind == "mean":
-            colour = torch.as_tensor(self._model.mean).to(x).reshape(1, -1, 1, 1)
-            return colour.expand(len(x), -1, -1, -1).clone()
+            return mean_colour(x, self._model).expand(len(x), -1, -1, -1).clone()
         return x.new_full((len(x), x.shape[1], 1, 1), known[0] if kind == "black" else known[1])
 
     def _known_range(self) -> tuple[float, float] | None:
@@ -128,6 +133,23 @@ class References:
         if known is not None:
             return self._inputs.new_tensor(known[0]), self._inputs.new_tensor(known[1])
         return self._inputs.amin((2, 3), keepdim=True), self._inputs.amax((2, 3), keepdim=True)
+
+
+def _is_real(values: object) -> bool:
+    if isinstance(values, Tensor):
+        return values.layout is torch.strided and not values.is_complex()
+    return isinstance(values, float) or is_number(values)
+
+
+def mean_colour(images: Tensor, model: nn.Module) -> Tensor:
+    """The mean colour of a network whose input space is known, (1, C, 1, 1), for images of as many channels."""
+    colour = torch.as_tensor(model.mean).to(images).reshape(1, -1, 1, 1)
+    if colour.shape[1] != images.shape[1]:
+        raise InputError(
+            f"the network's mean colour has {colour.shape[1]} channels and the images have {images.shape[1]}; pass "
+            "images as the network takes them"
+        )
+    return colour
 
 
 def blur(images: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ def explained(folder: Path) -> Iterator[None]:
     """Within the block, what the disk or the database refuses becomes one sentence."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # what the database says of damage need not be text
         raise _in_words(folder, str(error)) from error
     except OSError as error:
         told = "disk is full" if error.errno in _FULL else "readonly" if error.errno in _REFUSED else "disk I/O error"
@@ -106,11 +106,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 def read_map(folder: Path, key: str) -> NDArray[np.float32] | None:
     """The map of a unit (H, W) in a folder of maps; None where there is none that can be read."""
-    try:
-        values: NDArray[np.float32] = np.load(folder / f"{key}.npy", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+    try:  # mapped, so that a header cannot ask for more than the file has
+        values = np.array(np.load(folder / f"{key}.npy", mmap_mode="r", allow_pickle=False))
+    except Exception:  # on a damaged file numpy raises nearly anything
         return None
-    return values
+    return values if values.dtype == np.float32 and values.ndim in (2, 3) and values.size else None
 
 
 def write_text(path: Path, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter, defaultdict
@@ -13,7 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fei.bench._outcomes import curve_values
 from fei.bench._statistics import Estimate, Values, estimate
+from fei.errors import DataError
 
 if TYPE_CHECKING:
     from fei.bench.store import Store
@@ -215,13 +216,17 @@ class Numbers:
         )
         for *key, values in rows:
             place = (key[0], key[1], key[2], key[3], key[4])
-            scores = np.asarray(json.loads(values), dtype=np.float64)
+            scores = np.asarray(curve_values(values), dtype=np.float64)
+            if len(scores) != len(curve_values(place[4])):
+                raise DataError(
+                    f"A curve of '{place[3]}' has more or fewer scores than fractions; restore the database."
+                )
             sums[place] = sums[place] + scores if place in sums else scores
             counts[place] += 1
         found: dict[tuple[int, int, str, str], Curve] = {}
         # Images of several sizes have several sets of fractions, and curves are only added where these agree.
         for place in sorted(sums, key=lambda place: counts[place]):
-            fractions = np.asarray(json.loads(place[4]), dtype=np.float64)
+            fractions = np.asarray(curve_values(place[4]), dtype=np.float64)
             found[place[:4]] = Curve(fractions, sums[place] / counts[place])
         return found
 

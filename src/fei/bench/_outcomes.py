@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fei.bench._schema import UNIT_COLUMNS
 from fei.bench.units import KEPT, Outcome
+from fei.errors import DataError
 
 if TYPE_CHECKING:
     from fei.bench.store import Store
@@ -30,6 +31,26 @@ def stored_outcomes(store: Store, keys: Sequence[str] | None = None, *, maps: bo
         yield from _batch(store, list(keys[first : first + _BATCH]), maps)
 
 
+def stored_json(text: str) -> Any:
+    """What a text of the database says, which must be JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _no_content(text, "JSON") from error
+
+
+def curve_values(text: str) -> list[float]:
+    """The fractions or the scores of a curve, from the text that the database has of them."""
+    try:
+        return [float(value) for value in stored_json(text)]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _no_content(text, "a list of numbers") from error
+
+
+def _no_content(text: str, what: str) -> DataError:
+    return DataError(f"{text[:60]!r} stands where {what} should; restore the run, or begin another one.")
+
+
 def _batch(store: Store, keys: list[str], maps: bool) -> Iterator[Outcome]:
     marks = f"({','.join('?' * len(keys))})"
 
@@ -46,7 +67,7 @@ def _batch(store: Store, keys: list[str], maps: bool) -> Iterator[Outcome]:
         yield Outcome(
             **unit | {"correct": None if unit["correct"] is None else bool(unit["correct"])},
             scores=tuple((m, p, y, v) for m, p, y, v in scores.get(key, [])),
-            curves=tuple((p, n, json.loads(f), json.loads(v)) for p, n, f, v in curves.get(key, [])),
+            curves=tuple((p, n, curve_values(f), curve_values(v)) for p, n, f, v in curves.get(key, [])),
             groups=tuple(name for (name,) in groups.get(key, []) if name != KEPT or kept is not None),
             map=kept,
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import platform
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,6 +94,56 @@ def lay_out(sql: sqlite3.Connection, plan: Plan) -> None:
         sql.execute(statement)
     sql.executemany("INSERT INTO meta(key, value) VALUES (?, ?)", facts.items())
     put_plan(sql, plan)
+
+
+_OBJECTS = "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+_MAY_BE_NULL = {
+    "meta": {"value"},
+    "pairs": {"data"},
+    "units": {
+        *("target", "label", "probability", "correct", "error", "attempts", "seconds", "forwards", "backwards"),
+        *("peak_bytes", "threads", "finished"),
+    },
+    "scores": {"value"},
+}
+
+
+def flaw(sql: sqlite3.Connection) -> str | None:
+    """What no run would write: other tables or triggers, damage, and cells of another type; None where all is well."""
+    expected, wrong_cells = _expected()
+    found = set(sql.execute(_OBJECTS))
+    if not expected <= found or any(kind == "trigger" for kind, *_ in found):
+        return "its tables are not those of a run"
+    if sql.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+        return "it is damaged"
+    for table, wrong in wrong_cells.items():
+        if sql.execute(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1").fetchone():  # noqa: S608
+            return f"its table '{table}' holds what no run writes"
+    return None
+
+
+@cache
+def _expected() -> tuple[frozenset[tuple[str, str, str]], dict[str, str]]:
+    """The tables, indices and views, and for each table the condition that finds a row with something wrong."""
+    with closing(sqlite3.connect(":memory:")) as sql:
+        for statement in TABLES.split(";"):
+            sql.execute(statement)
+        objects = frozenset(sql.execute(_OBJECTS))
+        wrong = {}
+        for kind, table, _ in objects:
+            if kind == "table":
+                columns = sql.execute(f"PRAGMA table_info({table})").fetchall()
+                null = _MAY_BE_NULL.get(table, set())
+                wrong[table] = " OR ".join(
+                    f"typeof(\"{name}\") NOT IN ('{kind.lower()}', '{'null' if name in null else kind.lower()}')"
+                    for _, name, kind, *_ in columns
+                )
+    wrong["units"] += " OR key GLOB '*[^0-9A-Za-z_-]*'"  # maps are files of these names
+    wrong["plan_units"] += "".join(
+        f" OR {name} NOT BETWEEN 0 AND (SELECT count(*) FROM {name}s) - 1"  # noqa: S608
+        for name in ("pair", "method")
+    )
+    return objects, wrong
 
 
 def unit_row(outcome: Outcome) -> tuple[Any, ...]:

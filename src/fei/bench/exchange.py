@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import importlib
 import io
-import json
 import math
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -15,7 +14,7 @@ from typing import Any, BinaryIO
 from fei.bench._diff import Difference, diff
 from fei.bench._disk import replacing
 from fei.bench._merge import merge
-from fei.bench._outcomes import stored_outcomes
+from fei.bench._outcomes import curve_values, stored_outcomes
 from fei.bench.store import Store
 from fei.bench.units import KEPT, Curve, Outcome, Score
 from fei.errors import DataError, InputError
@@ -32,6 +31,7 @@ COLUMNS: dict[str, type] = {
     **dict.fromkeys(("finished", "unit", "groups"), str),
 }  # fmt: skip
 _NEVER_NULL = frozenset({"protocol", "layer", "data", "group"})  # an empty text of these is one
+_NEEDED = frozenset({"unit", "item", "seed", "kind", "status", "method_name", "config", "model", "data"})
 _ELSEWHERE = {
     "fractions": "c.fractions",
     "curve": 'c."values"',
@@ -105,12 +105,26 @@ def import_results(path: str | Path) -> Iterator[Outcome]:
     if read is None or not file.is_file():
         raise InputError(f"There is no exported table '{file}'; give a .parquet or .csv file of 'fei bench export'.")
     try:
-        for _, rows in groupby(read(file), key=lambda row: row["unit"]):
+        for _, rows in groupby(map(_checked, read(file)), key=lambda row: row["unit"]):
             yield _outcome(list(rows))
-    except (KeyError, ValueError, TypeError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(
-            f"'{file}' is no table of 'fei bench export' ({type(error).__name__}: {error}); export the run again."
-        ) from error
+    except DataError:
+        raise
+    except Exception as error:  # on a damaged file pyarrow raises nearly anything
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise DataError(f"'{file}' is no table of 'fei bench export' ({reason}); export the run again.") from error
+
+
+def _checked(row: _Row) -> _Row:
+    """The row, if a run can keep it; a ValueError else."""
+    for name, kind in COLUMNS.items():
+        value = row[name]
+        if value is None and name in _NEEDED:
+            raise ValueError(f"a row has no {name}")
+        if value is not None and not isinstance(value, (int, float) if kind is float else kind):
+            raise ValueError(f"a row has {value!r:.60} for {name}")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError(f"a row has a number of more than 64 bits for {name}")
+    return row
 
 
 def _outcome(rows: list[_Row]) -> Outcome:
@@ -126,7 +140,7 @@ def _outcome(rows: list[_Row]) -> Outcome:
         scores[where] = (*where, math.nan if row["value"] is None else row["value"])  # SQLite has no other NaN
         if row["curve"] is not None:
             named = (row["protocol"], row["metric"])
-            curves[named] = (*named, json.loads(row["fractions"]), json.loads(row["curve"]))
+            curves[named] = (*named, curve_values(row["fractions"]), curve_values(row["curve"]))
     return Outcome(
         **same | {"correct": None if first["correct"] is None else bool(first["correct"])},
         key=first["unit"],

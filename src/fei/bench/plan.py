@@ -308,9 +308,11 @@ def load_plan(path: str | Path) -> Plan:
 def parse_plan(text: str) -> Plan:
     """A plan from TOML text; it keeps the text."""
     try:
-        plan = Plan.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # of thousands of digits, or of nested brackets, too
         raise InputError(f"this is no valid TOML ({error}); correct it there") from error
+    try:
+        plan = Plan.model_validate(document)
     except ValidationError as error:
         raise InputError(to_sentence(error, Plan)) from error
     plan._text = text

@@ -134,7 +134,7 @@ def _what_was_run(store: Store, numbers: Numbers) -> Iterator[str]:
         options = json.dumps(method.options, sort_keys=True, default=str) if method.options else "–"
         yield f"| {' | '.join(map(escaped, [method.label, method.name, method.group or '–', options]))} |"
     target = "the predicted class" if plan.target == "predicted" else "the class that the data set names"
-    versions = json.loads(store.meta("versions") or "{}")
+    versions = store.versions
     yield f"\n- Seeds: {', '.join(map(str, plan.seeds))}."
     yield f"- Explained: {target}."
     yield f"- Protocols: {escaped(', '.join(plan.metrics.protocols))}."

@@ -29,6 +29,7 @@ from fei.bench._disk import (
     write_text,
 )
 from fei.bench._lock import Lock
+from fei.bench._outcomes import stored_json
 from fei.bench.units import DONE, FAILED, KEPT, Outcome
 from fei.errors import DataError, InputError
 
@@ -117,13 +118,13 @@ class Store:
         if not cls.exists(folder):
             raise InputError(f"There is no run in '{folder}'; give the folder of one, which holds {DATABASE}.")
         if readonly:
-            _check_version(folder, schema_version(folder))
+            _check(folder)
             with explained(folder):
                 return cls(folder, connect_readonly(folder), None)
         with contextlib.ExitStack() as undo, explained(folder):
             lock = Lock(folder)
             undo.callback(lock.release)
-            _check_version(folder, schema_version(folder))  # before a connection that writes touches the file
+            _check(folder)  # before a connection that writes touches the file
             store = cls(folder, connect(folder), lock)
             undo.pop_all()
             return store
@@ -134,14 +135,27 @@ class Store:
         from fei.bench.plan import parse_plan
 
         try:
-            return parse_plan(self.meta("plan_text") or "")
+            plan = parse_plan(self.meta("plan_text") or "")
         except InputError as error:
             raise DataError(f"The plan of the run in '{self.folder}' cannot be used any more: {error}") from error
+        if self.rows("SELECT (SELECT count(*) FROM pairs), (SELECT count(*) FROM methods)") != [
+            (len(plan.pairs), len(plan.methods))
+        ]:
+            raise DataError(f"The plan of the run in '{self.folder}' is not that of its tables; restore it.")
+        return plan
 
     @property
     def plan_key(self) -> str:
         """The key of the plan, see `fei.bench.keys.plan_key`."""
         return self.meta("plan_key") or ""
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """With what the run was begun."""
+        found = stored_json(self.meta("versions") or "{}")
+        if not isinstance(found, dict):
+            raise DataError(f"The database in '{self.folder}' names no versions; restore it, or begin another run.")
+        return {name: str(version) for name, version in found.items()}
 
     def meta(self, key: str) -> str | None:
         """A fact about the run."""
@@ -302,7 +316,9 @@ def _refuse_other_file(file: Path, text: str) -> None:
         raise InputError(f"'{file}' is there already and is not this plan; choose another folder for the run.")
 
 
-def _check_version(folder: Path, version: str | None) -> None:
+def _check(folder: Path) -> None:
+    """Refuse a database of another version, and one that no run has written."""
+    version = schema_version(folder)
     if version is None:
         raise InputError(f"The run in '{folder}' was never begun; start it again with 'fei bench run'.")
     if version != str(_schema.VERSION):
@@ -310,3 +326,7 @@ def _check_version(folder: Path, version: str | None) -> None:
             f"The run in '{folder}' has schema {version} and this version of fei reads {_schema.VERSION}; use the "
             "version that wrote it, or a newer one."
         )
+    with explained(folder), contextlib.closing(connect_readonly(folder)) as connection:
+        flaw = _schema.flaw(connection)
+    if flaw is not None:
+        raise DataError(f"The database in '{folder}' cannot be used: {flaw}; restore it, or begin another run.")

@@ -10,11 +10,13 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fei._request import Request
+from fei.bench._disk import read_map
 from fei.cli._outputs import MAP, RECORD
 from fei.cli.reproduce import Comparison, rank_correlation
 from fei.errors import DataError, InputError
@@ -23,7 +25,18 @@ if TYPE_CHECKING:
     from fei.cli._job import Job
 
 _LARGEST = 100_000_000  # bytes of a record
+_MOST_THREADS = 4096
 _FORMAT = ("chunk_rows", "device", "dtype", "channels_last")
+_SCORE = ("metric", "protocol", "layer", "value")
+# What is read of a record, and the types it has there.
+_EXPLANATION: dict[str, tuple[type, ...]] = {
+    "command": (str,), "image.sha256": (str,), "config": (dict,), "config.threads": (int, NoneType),
+    "versions": (dict,), "target.index": (int,), "seed": (int,),
+}  # fmt: skip
+_UNIT: dict[str, tuple[type, ...]] = {
+    "unit": (str,), "kind": (str,), "status": (str,), "plan": (str,), "scores": (list,), "versions": (dict,),
+    "threads": (int, NoneType), "map": (str, NoneType),
+}  # fmt: skip
 
 
 def repeat(result: str, threads: int | None, device: str, *, progress: bool) -> Comparison:
@@ -48,8 +61,10 @@ def repeat(result: str, threads: int | None, device: str, *, progress: bool) -> 
             return _repeat_unit(unit_document(store, key), threads, device)
     document = _read(Path(result))
     if {"unit", "plan", "scores"} <= document.keys():
+        _require(document, _UNIT, result)
         return _repeat_unit(document, threads, device)
     if str(document.get("command", "")).startswith("fei explain "):
+        _require(document, _EXPLANATION, result)
         return _repeat_explanation(Path(result), document, threads, progress)
     raise InputError(f"'{result}' is no record of 'fei explain' or 'fei bench show'; give one of these, or RUN#KEY.")
 
@@ -61,11 +76,26 @@ def _read(file: Path) -> dict[str, Any]:
         document = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"The result '{file}' cannot be read ({error.strerror}); check the path.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"'{file}' is no JSON; give the .json file of a result.") from error
     if not isinstance(document, dict):
         raise InputError(f"'{file}' is no record of a result; give the .json file of one.")
     return document
+
+
+def _require(document: dict[str, Any], parts: dict[str, tuple[type, ...]], file: str) -> None:
+    """Refuse a record in which a part is missing or of another type."""
+    for place, types in parts.items():
+        value: Any = document
+        for key in place.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        sound = isinstance(value, types)
+        if sound and place == "scores":
+            sound = all(isinstance(score, dict) and score.keys() >= set(_SCORE) for score in value)
+        if not sound or (place.endswith("threads") and value is not None and not 0 < value <= _MOST_THREADS):
+            raise DataError(
+                f"'{file}' has {value!r:.60} for '{place}', which no record has; give one as it was written."
+            )
 
 
 def _repeat_unit(document: dict[str, Any], threads: int | None, device: str) -> Comparison:
@@ -78,11 +108,11 @@ def _repeat_unit(document: dict[str, Any], threads: int | None, device: str) -> 
         )
     with contextlib.redirect_stdout(sys.stderr):
         outcome = compute_again(document, threads=threads or document["threads"], device=device)
-    then = {_score_name(*score.values()): score["value"] for score in document["scores"]}
+    then = {_score_name(*(score[name] for name in _SCORE)): score["value"] for score in document["scores"]}
     now = {_score_name(*score): None if math.isnan(score[3]) else score[3] for score in outcome.scores}
     # the run may have measured more, or less, under another plan of before
     both = {name: (value, now[name]) for name, value in then.items() if name in now}
-    old = np.load(document["map"], allow_pickle=False) if document["map"] and Path(document["map"]).is_file() else None
+    old = None if document["map"] is None else read_map(Path(document["map"]).parent, Path(document["map"]).stem)
     same_map = old is None or outcome.map is None or np.array_equal(old, outcome.map)
     wanted = "insertion" if document["kind"] == MAP_KIND else ""
     return Comparison(
@@ -113,7 +143,9 @@ def _repeat_explanation(file: Path, record: dict[str, Any], threads: int | None,
     with torch_threads(threads or record["config"].get("threads")), tempfile.TemporaryDirectory() as folder:
         job = Job(request)
         again = job.explain(image, Path(folder), "again", progress=progress)
-        old = np.load(stored, allow_pickle=False)
+        old = read_map(stored.parent, stored.stem)
+        if old is None:
+            raise DataError(f"The map '{stored}' of the record cannot be read; restore it.")
         new = np.load(Path(folder) / f"again{MAP}", allow_pickle=False)
         identical = bool(np.array_equal(old, new))
         scores = {} if identical or old.shape != new.shape else _insertion(job, image, record, old, new)
@@ -127,12 +159,23 @@ def _repeat_explanation(file: Path, record: dict[str, Any], threads: int | None,
 
 def _request(record: dict[str, Any]) -> tuple[Path, Request]:
     """What was asked for, from the command in the record."""
-    words = shlex.split(record["command"])[2:]
-    image, rest = Path(words[0]), words[1:]
-    options = [value for name, value in zip(rest[::2], rest[1::2], strict=True) if name == "--option"]
-    given = dict(zip(rest[::2], rest[1::2], strict=True))
+    try:
+        image, request = _parsed(record["command"])
+    except (ValueError, LookupError) as error:
+        raise DataError(
+            f"The command {record['command']!r:.200} in the record is none of 'fei explain'; give it as it was written."
+        ) from error
     if not image.is_file():
         raise InputError(f"There is no image '{image}' here; go to the folder where 'fei explain' was called.")
+    return image, request
+
+
+def _parsed(command: str) -> tuple[Path, Request]:
+    """A command as a request; a ValueError or LookupError if it is none."""
+    words = shlex.split(command)[2:]
+    image, rest = Path(words[0]), words[1:]
+    pairs = list(zip(rest[::2], rest[1::2], strict=True))
+    given = dict(pairs)
 
     def number(name: str) -> int | None:
         return int(given[name]) if name in given else None
@@ -140,7 +183,7 @@ def _request(record: dict[str, Any]) -> tuple[Path, Request]:
     request = Request(
         given["--model"], given["--method"], given.get("--target"), int(given["--seed"]), number("--steps"),
         given.get("--preset"), given.get("--device", "auto"), given.get("--reference"), number("--batch-size"),
-        tuple(options),
+        tuple(value for name, value in pairs if name == "--option"),
     )  # fmt: skip
     return image, request
 

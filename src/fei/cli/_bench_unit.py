@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from fei.errors import DataError, InputError
@@ -30,7 +29,7 @@ def unit_document(store: Store, key: str) -> dict[str, Any]:
     Raises:
         InputError: If the run has no such unit, or it is not computed yet.
     """
-    from fei.bench._outcomes import stored_outcomes
+    from fei.bench._outcomes import stored_json, stored_outcomes
     from fei.bench.store import MAPS
 
     links = store.rows(
@@ -55,11 +54,11 @@ def unit_document(store: Store, key: str) -> dict[str, Any]:
         "pair": plan.pairs[pair].name,
         "method": plan.methods[method].label,
         **{name: getattr(outcome, name) for name in _FACTS},
-        "config": json.loads(outcome.config),
+        "config": stored_json(outcome.config),
         "groups": list(outcome.groups),
         "scores": [dict(zip(columns, score, strict=True)) for score in outcome.scores],
         "map": None if outcome.map is None else str((store.folder / MAPS / f"{unit}.npy").resolve()),
-        "versions": json.loads(store.meta("versions") or "{}"),
+        "versions": store.versions,
         "plan": _plan_of_one(plan, pair, method, seed, kind).text,
     }
 
@@ -111,5 +110,7 @@ def _plan_of_one(plan: Plan, pair: int, method: int, seed: int, kind: str) -> Pl
         "keep_maps": kind not in {BLACK_IMAGE, SANITY},
     }
     for name, own in (("black_image", BLACK_IMAGE), ("sanity", SANITY)):
+        if kind == own and document[name] is None:
+            raise DataError(f"The run has a unit of '{name}', which is not in its plan; restore the run.")
         document[name] = document[name] | {"methods": [label]} if kind == own else None
     return Plan.model_validate(document)

@@ -35,6 +35,11 @@ def explain_func(
     """
     parameter = next(model.parameters(), None)
     home = torch.device(device or "cpu") if parameter is None else parameter.device
-    x = torch.as_tensor(inputs, dtype=torch.float32, device=home)
-    maps = create(method, **options)(model, x, torch.as_tensor(targets, device=home), batch_size=batch_size)
+    # copies: torch takes arrays neither from right to left nor write-protected
+    images, classes = (
+        values if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))
+        for values in (inputs, targets)
+    )
+    x = images.to(home, torch.float32)
+    maps = create(method, **options)(model, x, classes.to(home), batch_size=batch_size)
     return maps.detach().cpu().numpy().astype(np.float32)

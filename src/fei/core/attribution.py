@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from fei.core.checks import check_batch_size, check_inputs, check_mode, explained_failure, layout_of, only, underlying
 from fei.core.clipgrad import Rule, get_rule
-from fei.core.dataflow import ACTIVATIONS, Flow, trace, uncompiled
+from fei.core.dataflow import ACTIVATIONS, Flow, tensors_in, trace, uncompiled
 from fei.core.explanation import Explanation, Trace
 from fei.core.optimization import Group, Optimization, Result, Watcher
 from fei.core.pathway import Pathway, folding_that_holds
-from fei.core.randomness import image_digest
+from fei.core.randomness import image_digest, seed_of
 from fei.core.scoring import Score, Target, check_score, check_target, logits_of
 from fei.core.settings import Settings, make_settings
 from fei.core.sites import Site, SiteSelection, find_sites, unreachable
@@ -197,13 +197,14 @@ class FEI:
         check_mode(self.model)
         size = check_batch_size(internal_batch_size, "internal_batch_size")
         settings = self.settings
-        seed = settings.seed if generator is None else generator.initial_seed()
+        seed = seed_of(generator, settings.seed)
         masks = 1 if settings.one_mask else len(settings.quantiles)
         rows = masks if size is None else size if size < masks else size // masks * masks
-        x, flow, classes = self._survey(x, rows)
+        x, flow, output = self._survey(x, rows)
         sites, notes = self._find_sites(flow)
+        classes = None if callable(target) else logits_of(output, 1).shape[1]
         chosen = check_target(target, len(x), classes)
-        if not callable(target):
+        if classes is not None:
             check_score(settings.score, classes)
         digests = [image_digest(image) for image in x]
         references = References(only(baselines, "baselines"), x, digests, self.model, seed)
@@ -230,8 +231,8 @@ class FEI:
         }
         return _collect(results, pathway.sites, x, references.values, config)
 
-    def _survey(self, x: Tensor, rows: int) -> tuple[Tensor, Flow, int]:
-        """The images in the layout they are computed in, the data flow and the number of classes.
+    def _survey(self, x: Tensor, rows: int) -> tuple[Tensor, Flow, Any]:
+        """The images in the layout they are computed in, the data flow and the output on the first of them.
 
         On a CPU convolutions are faster channels last; only a network that reshapes with ``view`` may refuse that, some
         only where there is more than one row.
@@ -247,10 +248,9 @@ class FEI:
             except RuntimeError:
                 last = x.contiguous()
                 flow, output = trace(self.model, last[:1])
-        logits = logits_of(output, 1)
-        if not logits.isfinite().all():
+        if not all(value.isfinite().all() for value in tensors_in(getattr(output, "logits", output))):
             raise ModelError("the model's output holds NaN or infinite values; check its weights and its input range")
-        return last, flow, logits.shape[1]
+        return last, flow, output
 
     def _find_sites(self, flow: Flow) -> tuple[list[Site], list[str]]:
         """The clip sites, and what a reader of the result should know about them."""
@@ -314,10 +314,9 @@ def _collect(
     def together(field: str) -> Tensor:
         return torch.cat([getattr(result, field) for result in results])
 
-    phi = together("phi")
-    if not phi.isfinite().all():
+    phi, alphas = together("phi"), together("alphas")
+    if not (phi.isfinite().all() and alphas.isfinite().all()):
         raise ModelError("the score became NaN or infinite during the optimisation; check the network's precision")
-    alphas = together("alphas")
     clipped = {
         site.name: torch.cat([result.shares[i] for result in results])
         for i, site in enumerate(sites)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,19 +12,25 @@ from torch import Tensor, nn
 
 from fei.errors import InputError, ModelError
 
+# Those of 8 bits are for storage: torch computes next to nothing with them.
+FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 def check_inputs(inputs: Any) -> Tensor:
     """A private copy of a batch of images, in or out of a 1-tuple."""
     x = only(inputs, "inputs")
     if not isinstance(x, Tensor):
         raise InputError(f"`inputs` must be a tensor (N, C, H, W); got {type(x).__name__}")
+    if x.is_nested or x.layout is not torch.strided:
+        raise InputError("`inputs` is a sparse or nested tensor; pass a dense one of shape (N, C, H, W)")
     if x.ndim != 4:
         hint = "; add a batch dimension with inputs[None]" if x.ndim == 3 else ""
         raise InputError(f"`inputs` must have shape (N, C, H, W); got {tuple(x.shape)}{hint}")
     if not x.numel():
         raise InputError(f"`inputs` is empty, shape {tuple(x.shape)}; pass at least one image")
-    if not x.dtype.is_floating_point:
-        raise InputError(f"`inputs` must be floating point; got {x.dtype}; convert with inputs.float() / 255")
+    if x.dtype not in FLOATING:
+        hint = "" if x.dtype.is_floating_point else " / 255"
+        raise InputError(f"`inputs` must be floating point; got {x.dtype}; convert with inputs.float(){hint}")
     if x.is_meta:
         raise InputError("`inputs` is on the meta device and has no values; pass real images")
     # a copy made here is an ordinary tensor even if the original was made under inference_mode
@@ -61,14 +68,15 @@ def check_mode(model: nn.Module) -> None:
             "from"
         )
     for name, module in model.named_modules():
-        if getattr(module, "training", False):  # a frozen scripted module has no mode
-            where = f"; its module {name!r} is in training mode" if name else ""
-            raise InputError(f"`model` must be in evaluation mode{where}; call model.eval() first")
+        # before the mode, which torch 2.4 leaves as it was where a module is compiled
         if not hasattr(torch.compiler, "set_stance") and _is_compiled(module):
             raise ModelError(
                 f"module {name!r} is compiled, which hides what it computes; pass the model as it was before "
                 "torch.compile, or use torch 2.6 or newer"
             )
+        if getattr(module, "training", False):  # a frozen scripted module has no mode
+            where = f"; its module {name!r} is in training mode" if name else ""
+            raise InputError(f"`model` must be in evaluation mode{where}; call model.eval() first")
     for name, parameter in model.named_parameters():
         if parameter.is_meta:
             raise ModelError(
@@ -90,6 +98,23 @@ def check_batch_size(size: Any, name: str = "batch_size") -> int | None:
     if size is None or (isinstance(size, int) and not isinstance(size, bool) and size >= 1):
         return size
     raise InputError(f"`{name}` must be a whole number of at least 1, or None; got {size!r}")
+
+
+def check_count(name: str, value: Any) -> None:
+    """Refuse what is no whole number of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"`{name}` must be a whole number of at least 1; got {value!r}")
+
+
+def check_size(name: str, value: Any) -> None:
+    """Refuse what is no finite number of at least 0."""
+    if not is_number(value) or value < 0:
+        raise InputError(f"`{name}` must be a finite number of at least 0; got {value!r}")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number, and no boolean; a whole number beyond all floats counts as infinite."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def default_rows(inputs: Tensor) -> int:

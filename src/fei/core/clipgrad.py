@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fei.core.checks import FLOATING
 from fei.errors import InputError
 
 
@@ -50,6 +51,10 @@ class Block:
 
     guard: Callable[[Tensor], Tensor]
     clip: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+def _value(h: Tensor) -> Tensor:
+    return h + 0  # a copy in which no zero is negative: −0 − 0 would be −0, and −0 is not below 0
 
 
 def _back(reference: Tensor, activation: Tensor, memory: Tensor | None) -> Tensor:
@@ -87,7 +92,7 @@ def _at_least(rho: Tensor, lowest: Tensor, memory: Tensor | None) -> Tensor:
     return torch.maximum(rho, lowest, out=memory)
 
 
-VALUE = Matching(torch.clone, _back)
+VALUE = Matching(_value, _back)
 BINARY = Matching(_activity)
 RISE = Block(_highest, _at_most)
 FALL = Block(_lowest, _at_least)
@@ -157,15 +162,22 @@ def clip_gradient(grad: Tensor, reference: Tensor, activation: Tensor, rule: str
     """ClipGrad(γ, h, h̃, rule): the gradient with the forbidden directions set to zero.
 
     Args:
-        grad: γ, the gradient of the loss with respect to `activation`.
+        grad: γ, the gradient of the loss with respect to `activation`. As are the others, finite and at most half the
+            largest number of its precision.
         reference: h, the activation on the original image.
         activation: h̃, the activation on the perturbed image.
         rule: "vm", "ivm", "avm", "ibm", "bm", "abm" or "none".
 
     Returns:
-        A new tensor shaped like `grad`; with "none", `grad` itself.
+        A new tensor shaped like `grad`, without a graph of its own; with "none", `grad` itself.
     """
     chosen = get_rule(rule)
+    for name, value in (("grad", grad), ("reference", reference), ("activation", activation)):
+        if not isinstance(value, Tensor) or value.dtype not in FLOATING:
+            got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            raise InputError(f"`{name}` must be a floating-point tensor; got {got}")
+        if not (value.abs() <= torch.finfo(value.dtype).max / 2).all():
+            raise InputError(f"`{name}` holds NaN, infinite or too large values; scale the loss down")
     if not grad.shape == reference.shape == activation.shape:
         raise InputError(
             "`grad`, `reference` and `activation` must have one shape; "
@@ -173,4 +185,4 @@ def clip_gradient(grad: Tensor, reference: Tensor, activation: Tensor, rule: str
         )
     if not chosen.constrains:
         return grad
-    return -chosen.clip(-grad, chosen.guard(chosen.keep(reference), activation))
+    return -chosen.clip(-grad.detach(), chosen.guard(chosen.keep(reference.detach()), activation.detach()))

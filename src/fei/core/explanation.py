@@ -16,6 +16,8 @@ from fei.errors import DataError, InputError
 
 SCHEMA = 1
 _MAX_BYTES = 8 << 30
+_REAL = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_WHOLE = (torch.int64, torch.int32)
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,40 @@ class Explanation:
             clipped = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
             trace = Trace(tensors["trace.phi"], tensors["trace.area"], tensors["trace.stopped"], clipped)
             fields = {name: tensors[name] for name in ("maps", "alphas", "target", "inputs", "reference")}
-            return cls(**fields, trace=trace, config=json.loads(metadata["config"]))
-        except (SafetensorError, KeyError, ValueError) as error:
-            raise DataError(f"{path} is not an explanation file, or is damaged ({error!r})") from error
+            explanation = cls(**fields, trace=trace, config=json.loads(metadata["config"]))
+            _check(explanation)
+        except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
+            reason = f"{type(error).__name__}: {str(error)[:200]}"
+            raise DataError(f"{path} is not an explanation file, or is damaged ({reason}); save it anew") from error
+        return explanation
+
+
+def _check(explanation: Explanation) -> None:
+    """See that tensors and settings belong together; a ValueError, KeyError or TypeError if they do not."""
+    trace, settings = explanation.trace, explanation.config["settings"]
+    images, masks, _, *size = explanation.alphas.shape
+    channels = explanation.inputs.shape[1]
+    shapes: dict[str, tuple[Tensor, list[tuple[int, ...]], tuple[torch.dtype, ...]]] = {
+        "maps": (explanation.maps, [(images, 1, *size)], _REAL),
+        "alphas": (explanation.alphas, [(images, masks, 1, *size), (images, masks, channels, *size)], _REAL),
+        "inputs": (explanation.inputs, [(images, channels, *size)], _REAL),
+        "target": (explanation.target, [(images,)], _WHOLE),
+        "trace.area": (trace.area, [trace.phi.shape], _REAL),
+        "trace.phi": (trace.phi, [(images, masks, trace.phi.shape[-1] or -1)], _REAL),
+        "trace.stopped": (trace.stopped, [(images, masks)], _WHOLE),
+    }
+    shapes |= {f"clipped.{site}": (share, [(images, masks)], _REAL) for site, share in trace.clipped.items()}
+    for name, (tensor, expected, kinds) in shapes.items():
+        if tuple(tensor.shape) not in expected or tensor.dtype not in kinds or not images * masks:
+            raise ValueError(f"'{name}' has the shape {tuple(tensor.shape)} and the type {tensor.dtype}")
+    reference = explanation.reference
+    whole = explanation.inputs.shape
+    if len(reference.shape) != len(whole) or any(a not in (1, b) for a, b in zip(reference.shape, whole, strict=True)):
+        raise ValueError(f"'reference' has the shape {tuple(reference.shape)}")
+    quantiles, one_mask = settings["quantiles"], settings["constraint"] in ("l1", "none")
+    fits = isinstance(quantiles, list) and masks == (1 if one_mask else len(quantiles))
+    if not fits or not all(isinstance(q, float) for q in quantiles):
+        raise ValueError(f"the quantiles are {quantiles!r}"[:200])
+    for name in ("constraint", "objective"):
+        if not isinstance(settings[name], str):
+            raise ValueError(f"the {name} is {settings[name]!r}"[:200])

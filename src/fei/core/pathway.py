@@ -137,6 +137,7 @@ class Pathway:
         self._folding = folding or Folding()
         self._guards: dict[int, Tensor] = {}
         self._kept: list[Tensor] = []
+        self._spends = False
 
     def record(self, inputs: Tensor) -> Any:
         """Keep what the rule needs of h at every site, and return the network's output.
@@ -154,6 +155,8 @@ class Pathway:
         output = visit_sites(self.model, self.sites, inputs.detach().requires_grad_(), keep, self._folding)
         self._kept = [kept[i] for i in range(len(self.sites))]
         self._guards = {}
+        # fresh memory costs time, so gradients go into that of the guards, unless somebody may keep them
+        self._spends = self.rule.follows and not is_watched(self.model)
         return output
 
     def run(self, inputs: Tensor, shares: dict[int, Tensor] | None = None) -> Any:
@@ -168,8 +171,7 @@ class Pathway:
                 gradient that lost it.
         """
         rule, rows = self.rule, len(inputs)
-        # fresh memory costs time, so gradients go into that of the guards, unless somebody may keep them
-        spend = rule.follows and shares is None and not is_watched(self.model)
+        spend = self._spends and shares is None
 
         def hold(site: int, value: Tensor) -> None:
             kept = self._kept[site]

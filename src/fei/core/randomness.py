@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from fei.errors import InputError
 
 
 def image_digest(image: Tensor) -> str:
@@ -15,6 +18,18 @@ def image_digest(image: Tensor) -> str:
     values = image.detach().to("cpu", dtype).contiguous()
     content = ctypes.string_at(values.data_ptr(), values.nbytes)
     return hashlib.sha256(repr(tuple(values.shape)).encode() + content).hexdigest()
+
+
+def seed_of(generator: Any, default: int = 0) -> int:
+    """The seed that a caller's generator supplies, which is not drawn from; `default` without one."""
+    if generator is None:
+        return default
+    if not isinstance(generator, torch.Generator):
+        raise InputError(
+            "`generator` must be a torch.Generator, such as torch.Generator().manual_seed(0), or None; got "
+            f"{type(generator).__name__}"
+        )
+    return generator.initial_seed()
 
 
 def generator_for(seed: int, digest: str, purpose: str) -> torch.Generator:

@@ -50,17 +50,23 @@ def check_target(target: Target, images: int, classes: int | None = None) -> Ten
     """
     if target is None or callable(target):
         return None
-    values = torch.as_tensor(target)
-    if values.ndim > 1 or values.dtype.is_floating_point or values.dtype in (torch.bool, torch.complex64):
-        raise InputError(
-            f"`target` must be a class index, one index an image, or a callable; got {values.dtype} of shape "
-            f"{tuple(values.shape)}"
-        )
+    values = class_indices(target, "`target` must be a class index, one index an image, or a callable")
     if values.ndim == 1 and len(values) not in {1, images}:
         raise InputError(f"`target` has {len(values)} entries for {images} image(s); give one for each, or one for all")
     values = values.long().expand(images) if values.numel() == 1 else values.long()
     if classes is not None:
         check_range(values, classes)
+    return values
+
+
+def class_indices(target: Any, expected: str) -> Tensor:
+    """Class indices as an integer tensor of at most one dimension; else an error that begins with what was expected."""
+    try:
+        values = torch.as_tensor(target)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"{expected}; got {type(target).__name__}, which is not made of whole numbers") from error
+    if values.ndim > 1 or values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise InputError(f"{expected}; got {values.dtype} of shape {tuple(values.shape)}")
     return values
 
 

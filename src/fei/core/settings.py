@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fei.core.checks import check_count, check_size, is_number
 from fei.core.clipgrad import get_rule
 from fei.core.scoring import Score, check_score
 from fei.core.sites import RESIDUALS, SiteSelection, check_kind
@@ -22,6 +22,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 # What suits the constraint where neither the caller nor the preset says otherwise.
 _LEARNING_RATE = {"penalty": 1.0, "l1": 1.0, "none": 1.0, "projection": 0.3}
+_FROM_PRESET = frozenset({"quantiles", "steps", "lr", "constraint", "init", "early_stop"})
 _INIT = {"penalty": "zero", "l1": "zero", "none": "zero", "projection": "area"}
 
 
@@ -60,10 +61,10 @@ class Settings:
 
 
 def make_settings(preset: str, **given: Any) -> Settings:
-    """Settings from a preset and what the caller gave; options that are ``None`` follow the preset."""
+    """Settings from a preset and what the caller gave; options that may be ``None`` follow the preset then."""
     _choice("preset", preset, tuple(PRESETS))
     chosen = dict(PRESETS[preset])
-    chosen.update({name: value for name, value in given.items() if value is not None})
+    chosen.update({name: value for name, value in given.items() if value is not None or name not in _FROM_PRESET})
     chosen.setdefault("quantiles", PAPER_QUANTILES)
     chosen.setdefault("early_stop", None)
     _choice("constraint", chosen["constraint"], CONSTRAINTS)
@@ -84,16 +85,19 @@ def _check(s: Settings) -> None:
     _choice("residual", s.residual, RESIDUALS)
     if isinstance(s.sites, str):
         check_kind(s.sites)
+    elif not callable(s.sites) and not (isinstance(s.sites, Sequence) and all(isinstance(n, str) for n in s.sites)):
+        raise InputError(f"`sites` must be a word, a list of module names or a predicate; got {s.sites!r}")
     check_score(s.score)
-    if isinstance(s.steps, bool) or not isinstance(s.steps, int) or s.steps < 1:
-        raise InputError(f"`steps` must be a whole number of at least 1; got {s.steps!r}")
-    for name in ("beta", "lr", "early_stop"):
-        value = getattr(s, name)
-        if value is not None and not (_is_number(value) and math.isfinite(value) and value >= 0):
-            raise InputError(f"`{name}` must be a finite number of at least 0; got {value!r}")
+    check_count("steps", s.steps)
+    check_size("beta", s.beta)
+    check_size("lr", s.lr)
+    if s.early_stop is not None:
+        check_size("early_stop", s.early_stop)
+    if isinstance(s.seed, bool) or not isinstance(s.seed, int):
+        raise InputError(f"`seed` must be a whole number; got {s.seed!r}")
     if isinstance(s.init, str):
         _choice("init", s.init, ("zero", "area"))
-    elif not (_is_number(s.init) and 0 <= s.init <= 1):
+    elif not (is_number(s.init) and 0 <= s.init <= 1):
         raise InputError(f"`init` must be 'zero', 'area' or a number in [0,1]; got {s.init!r}")
     if s.one_mask and s.init == "area":
         raise InputError(f"init='area' needs an area; constraint={s.constraint!r} has none, pass 'zero' or a number")
@@ -102,7 +106,7 @@ def _check(s: Settings) -> None:
 
 
 def _quantiles(values: Any) -> tuple[float, ...]:
-    if not isinstance(values, Sequence) or isinstance(values, str) or not values or not all(map(_is_number, values)):
+    if not isinstance(values, Sequence) or isinstance(values, str) or not values or not all(map(is_number, values)):
         raise InputError(f"`quantiles` must be a non-empty sequence of numbers; got {values!r}")
     quantiles = tuple(float(q) for q in values)
     if not all(0 < q < 1 for q in quantiles):
@@ -115,7 +119,3 @@ def _quantiles(values: Any) -> tuple[float, ...]:
 def _choice(name: str, value: Any, allowed: Sequence[str]) -> None:
     if value not in allowed:
         raise InputError(f"unknown {name} {value!r}; choose one of {', '.join(allowed)}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

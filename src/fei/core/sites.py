@@ -182,6 +182,8 @@ def _block_names(model: nn.Module) -> set[str]:
 
 
 def _named(flow: Flow, name: str) -> list[Call]:
+    if not isinstance(name, str):
+        raise InputError(f"a module is named by a string; got {name!r}; see model.named_modules()")
     path, _, number = name.partition("#")
     path = resolve_name(path, dict.fromkeys(module for module, _ in flow.outputs))
     calls = {n: call for (module, n), call in flow.outputs.items() if module == path}

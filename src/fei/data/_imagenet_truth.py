@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from fei.data._files import malformed, read_bytes, read_lines, read_text
+from fei.data._matlab import Value, read_table
 from fei.data.dataset import Box
 from fei.errors import DataError
 
@@ -102,18 +103,26 @@ def _read_numbers(file: Path, meta: Path | None) -> Truth:
 
 def _read_meta(file: Path) -> dict[str, int]:
     """The development kit's numbers of the classes, as text, and their indices."""
-    from scipy.io import loadmat  # only this one file needs it
-
     content = read_bytes(file, _MAX_META_BYTES)
     try:
-        table = loadmat(io.BytesIO(content), squeeze_me=True)["synsets"].reshape(-1)
-        pairs = [(str(int(row["ILSVRC2012_ID"])), str(row["WNID"])) for row in table]
-    except Exception as error:  # on a damaged file the reader raises nearly anything
+        pairs = [(_whole(row["ILSVRC2012_ID"]), row["WNID"]) for row in read_table(content, "synsets", _MAX_META_BYTES)]
+    except (ValueError, KeyError) as error:
         raise DataError(f"'{file}' is not the development kit's table of synsets; unpack the archive again.") from error
-    classes = {number: synset_indices()[synset] for number, synset in pairs if synset in synset_indices()}
+    classes = {
+        number: synset_indices()[synset]
+        for number, synset in pairs
+        if isinstance(synset, str) and synset in synset_indices()
+    }
     if not classes:
         raise DataError(f"'{file}' has none of the 1000 synsets; take meta.mat from the development kit of 2012.")
     return classes
+
+
+def _whole(value: Value) -> str:
+    """A number of the table as the list of classes writes it."""
+    if not isinstance(value, (int, float)) or value != value // 1:
+        raise ValueError(f"{value!r:.60} is no number of a class")
+    return str(int(value))
 
 
 def _read_kaggle(file: Path) -> Truth:

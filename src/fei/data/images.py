@@ -92,6 +92,8 @@ def to_rgb(image: Image.Image, *, what: str = "The image") -> Image.Image:
         DataError: If its pixel values have no agreed meaning as colours.
     """
     image = _upright(image)
+    if image.mode in ("P", "PA") and image.palette is None:
+        raise DataError(f"{what} takes its colours from a palette that is missing; save it as RGB.")
     if image.mode.startswith("I") or image.mode == "F":
         image = _wide_to_8_bit(image, what)
     try:

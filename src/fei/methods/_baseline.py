@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from fei._layout import Layout
 from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
 from fei.core.dataflow import Flow, trace
-from fei.core.randomness import generator_for, image_digest
+from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target, check_range, check_score, check_target, evaluate, logits_of
+from fei.errors import ModelError
 from fei.models.layers import feature_layers
 from fei.progress import Progress, reporter
 from fei.references import References, ReferenceSpec
@@ -44,7 +45,7 @@ class Survey:
     def classes(self) -> int:
         """How many classes it has."""
         with torch.no_grad(), explained_failure(self._image):
-            return logits_of(self.model(self._image.clone()), 1).shape[1]
+            return _finite_logits(self.model(self._image.clone()), 1).shape[1]
 
     @cached_property
     def feature_layers(self) -> Sequence[str]:
@@ -102,7 +103,8 @@ class Task:
         with explained_failure(self.images):
             output = run()
         if not callable(self.target):
-            self.survey.__dict__["classes"] = logits_of(output, len(self.images)).shape[1]  # spares a pass to count
+            logits = _finite_logits(output, len(self.images))
+            self.survey.__dict__["classes"] = logits.shape[1]  # spares a pass to count
             check_score(self.score, self.survey.classes)
             if self.given is None:
                 self.__dict__["chosen"] = self._top_classes(output)  # spares a pass to choose
@@ -190,7 +192,7 @@ class Baseline(abc.ABC):
             check_mode(model)
             rows = check_batch_size(batch_size) or (default_rows(x) if self.one_by_one else 1)
             size = 1 if self.one_by_one else max(1, rows // self.rows_per_image)
-            seed = 0 if generator is None else generator.initial_seed()
+            seed = seed_of(generator)
             survey = Survey(model, x)
             given = check_target(target, len(x))
             digests = [image_digest(image) for image in x]
@@ -218,7 +220,17 @@ class Baseline(abc.ABC):
                         task.chosen  # noqa: B018  # what is wrong with the target or the network shows now
                     maps.append(self.maps(task).detach()[:real])
                     task.advance(1)
-        return torch.cat(maps)[:, None].to(torch.promote_types(x.dtype, torch.float32))
+        found = torch.cat(maps)[:, None].to(torch.promote_types(x.dtype, torch.float32))
+        if not found.isfinite().all():
+            raise ModelError("the map holds NaN or infinite values; check the network's weights and its input range")
+        return found
+
+
+def _finite_logits(output: Any, rows: int) -> Tensor:
+    logits = logits_of(output, rows)
+    if not logits.isfinite().all():
+        raise ModelError("the model's output holds NaN or infinite values; check its weights and its input range")
+    return logits
 
 
 class _Counter:

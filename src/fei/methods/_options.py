@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 import textwrap
 from collections.abc import Callable
@@ -75,12 +76,12 @@ def _parsed(text: str) -> Any:
         return text.lower() == "true"
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, or more digits or brackets than Python takes
         pass
     try:
         numbers = [float(part) for part in text.split(",")]  # also .5, which is no JSON
     except ValueError:
         return text
-    values = [int(number) if part.strip().lstrip("+-").isdecimal() else number
+    values = [int(number) if part.strip().lstrip("+-").isdecimal() and math.isfinite(number) else number
               for number, part in zip(numbers, text.split(","), strict=True)]  # fmt: skip
     return values if len(values) > 1 else values[0]

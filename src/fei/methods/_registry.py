@@ -248,6 +248,8 @@ def available(pattern: str = "*") -> list[str]:
 
 def describe(name: str) -> Entry:
     """The registry's entry of a method, or of what a "package.module:object" string names."""
+    if not isinstance(name, str):
+        raise InputError(f"a method is known by its name; got {type(name).__name__}; see fei.methods.available()")
     if ":" in name:
         return Entry(name, "adapter", "attribution code from elsewhere", "?", "", partial(_adapter, name))
     entry = _ENTRIES.get(name.lower())

@@ -24,6 +24,8 @@ def cam_site(task: Task, layer: str | None) -> Site:
 
 def _layer_name(task: Task, layer: str | None) -> str:
     if layer is not None:
+        if not isinstance(layer, str):
+            raise InputError(f"`layer` must be the name of a module; got {layer!r}; see model.named_modules()")
         return layer
     names = task.survey.feature_layers
     if not names:

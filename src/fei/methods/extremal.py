@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fei.core.checks import check_count, is_number
 from fei.core.randomness import generator_for
 from fei.core.scoring import Score, check_score
 from fei.errors import InputError
@@ -56,14 +56,13 @@ class ExtremalPerturbation(Baseline):
         sigma: float = 21.0,
         score: Score = "logit",
     ) -> None:
-        if isinstance(areas, str) or not isinstance(areas, Sequence) or not areas or not all(map(_is_number, areas)):
+        if isinstance(areas, str) or not isinstance(areas, Sequence) or not areas or not all(map(is_number, areas)):
             raise InputError(f"`areas` must be a non-empty sequence of numbers; got {areas!r}")
         if not all(0 < area < 1 for area in areas):
             raise InputError(f"`areas` must lie strictly between 0 and 1; got {list(areas)}")
-        for name, count in (("steps", steps), ("cell", cell)):
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise InputError(f"`{name}` must be a whole number of at least 1; got {count!r}")
-        if not (_is_number(sigma) and math.isfinite(sigma) and sigma > 0):
+        check_count("steps", steps)
+        check_count("cell", cell)
+        if not is_number(sigma) or sigma <= 0:
             raise InputError(f"`sigma` must be a finite number above 0; got {sigma!r}")
         check_score(score)
         self.areas, self.steps, self.cell, self.sigma, self.score = tuple(areas), steps, cell, sigma, score
@@ -213,7 +212,3 @@ def gaussian_blur(images: Tensor, sigma: float) -> Tensor:
     flat = F.pad(images.flatten(0, 1)[:, None], (half, half, half, half), mode="replicate")
     rows = F.conv2d(flat, kernel.view(1, 1, -1, 1))
     return F.conv2d(rows, kernel.view(1, 1, 1, -1)).view_as(images)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

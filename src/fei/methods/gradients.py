@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 
 import torch
@@ -10,6 +9,7 @@ from captum.attr import IntegratedGradients as CaptumIntegratedGradients
 from captum.attr import Saliency as CaptumSaliency
 from torch import Tensor, nn
 
+from fei.core.checks import check_count, is_number
 from fei.core.dataflow import Call
 from fei.core.pathway import visit_sites
 from fei.core.scoring import Score, check_score
@@ -27,11 +27,6 @@ def _row_gradients(task: Task, rows: Tensor) -> Tensor:
     rows = rows.detach().requires_grad_()
     (gradients,) = torch.autograd.grad(task.phi(task.run(rows), copies=len(rows)).sum(), rows)
     return gradients
-
-
-def _check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"`{name}` must be a whole number of at least 1; got {value!r}")
 
 
 class Saliency(Baseline):
@@ -76,8 +71,8 @@ class SmoothGrad(Baseline):
     parts = 10
 
     def __init__(self, *, samples: int = 50, noise: float = 0.15, score: Score = "logit") -> None:
-        _check_count("samples", samples)
-        if isinstance(noise, bool) or not isinstance(noise, (int, float)) or not 0 <= noise < math.inf:
+        check_count("samples", samples)
+        if not is_number(noise) or noise < 0:
             raise InputError(f"`noise` must be a share of the image's range, 0 or more; got {noise!r}")
         check_score(score)
         self.samples, self.noise, self.score = samples, noise, score
@@ -113,7 +108,7 @@ class IntegratedGradients(Baseline):
     parts = 10
 
     def __init__(self, *, steps: int = 50, score: Score = "logit") -> None:
-        _check_count("steps", steps)
+        check_count("steps", steps)
         check_score(score)
         self.steps, self.score = steps, score
 
@@ -146,7 +141,7 @@ class GradientShap(Baseline):
     parts = 10
 
     def __init__(self, *, samples: int = 50, score: Score = "logit") -> None:
-        _check_count("samples", samples)
+        check_count("samples", samples)
         check_score(score)
         self.samples, self.score = samples, score
 

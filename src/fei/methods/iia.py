@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fei.core.checks import check_count
 from fei.core.scoring import Score, check_score
 from fei.errors import InputError
 from fei.methods._baseline import Baseline, Task
@@ -44,9 +45,8 @@ class IIA(Baseline):
         score: Score = "logit",
     ) -> None:
         check_score(score)
-        for name, value in (("outer", outer), ("inner_steps", inner_steps)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"`{name}` must be a whole number of at least 1; got {value!r}")
+        check_count("outer", outer)
+        check_count("inner_steps", inner_steps)
         if inner not in INNER:
             raise InputError(f"unknown inner baseline {inner!r}; choose one of {', '.join(INNER)}")
         self.outer, self.inner_steps, self.inner, self.layer, self.score = outer, inner_steps, inner, layer, score

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fei.core.checks import check_count
 from fei.core.scoring import Score, check_score
 from fei.errors import InputError
 from fei.methods._baseline import Baseline, Task
@@ -87,8 +87,8 @@ class RISE(Baseline):
         fill: str = "mean",
         score: Score = "softmax",
     ) -> None:
-        _check_count("samples", samples)
-        _check_count("grid", grid)
+        check_count("samples", samples)
+        check_count("grid", grid)
         if isinstance(probability, bool) or not isinstance(probability, (int, float)) or not 0 < probability < 1:
             raise InputError(f"`probability` must be a number strictly between 0 and 1; got {probability!r}")
         check_fill(fill)
@@ -132,8 +132,3 @@ class RandomMasks:
         )
         which = torch.arange(len(masks), device=masks.device).view(-1, 1, 1)
         return masks[which, rows[:, :, None], columns[:, None, :]][:, None]
-
-
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"`{name}` must be a whole number of at least 1; got {value!r}")

@@ -45,7 +45,7 @@ class ScoreCAM(Baseline):
         fill: str = "mean",
         score: Score | None = None,
     ) -> None:
-        if weighting not in _SCORES:
+        if not isinstance(weighting, str) or weighting not in _SCORES:
             raise InputError(f"unknown weighting {weighting!r}; choose one of {', '.join(_SCORES)}")
         check_fill(fill)
         self.score = _SCORES[weighting] if score is None else score

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fei._layout import Layout
-from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows
+from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
 from fei.core.scoring import Score, Target, check_score, check_target, evaluate, logits_of
 from fei.errors import ModelError
 
@@ -50,7 +50,8 @@ class ClassScores:
         self.original = _finite(evaluate(logits, target, chosen, score))
 
     def _run(self, rows: Tensor) -> Any:
-        return self._layout.run(self._model, rows)
+        with explained_failure(rows):
+            return self._layout.run(self._model, rows)
 
     @torch.no_grad()
     def of(self, altered: Iterable[tuple[int, Tensor]]) -> Tensor:

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from fei.core.randomness import image_digest
 from fei.errors import InputError
+from fei.metrics._maps import check_real
 from fei.protocols import Protocol
 from fei.references import References, ReferenceSpec
 
 
 def check_maps(maps: Tensor, inputs: Tensor) -> Tensor:
-    """Maps (N, H, W) for images (N, C, H, W); a channel dimension of 1 is dropped."""
-    if not isinstance(maps, Tensor):
-        raise InputError(f"`maps` must be a tensor (N, 1, H, W); got {type(maps).__name__}")
+    """Maps (N, H, W) in single or double precision for images (N, C, H, W); a channel dimension of 1 is dropped."""
+    check_real(maps, "maps")
     shape = (len(inputs), *inputs.shape[2:])
     flat = maps[:, 0] if maps.ndim == 4 and maps.shape[1] == 1 else maps
     if flat.shape != shape:
@@ -25,9 +25,10 @@ def check_maps(maps: Tensor, inputs: Tensor) -> Tensor:
             f"`maps` has shape {tuple(maps.shape)}; expected ({shape[0]}, 1, {shape[1]}, {shape[2]}) for inputs of "
             f"shape {tuple(inputs.shape)}; upsample or reduce the maps first"
         )
+    flat = flat.detach() if flat.dtype in (torch.float32, torch.float64) else flat.detach().double()
     if not flat.isfinite().all():
         raise InputError("`maps` holds NaN or infinite values; a map must rank every pixel")
-    return flat.detach().to(inputs.device)
+    return flat.to(inputs.device)
 
 
 def tie_fraction(maps: Tensor) -> Tensor:

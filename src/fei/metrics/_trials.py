@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fei.core.checks import explained_failure
 from fei.core.randomness import generator_for
-from fei.core.scoring import check_target, logits_of
+from fei.core.scoring import check_target, class_indices, logits_of
 from fei.errors import InputError, ModelError
 
 _NEAR_BLACK = 1 / 255  # one level of an 8-bit image
@@ -59,11 +59,12 @@ class Trials:
         self._top = int(self.in_black.argmax())
         if len(self.in_black) < 2:
             raise InputError("the black-image test needs at least two classes; this network has a single logit")
-        if targets is not None and torch.as_tensor(targets).numel() not in {1, count}:
-            raise InputError(
-                f"`targets` has {torch.as_tensor(targets).numel()} entries for {count} trial(s); give one for each, or "
-                "one for all"
-            )
+        if targets is not None:
+            given = class_indices(targets, "`targets` must be a class index, or one a trial").numel()
+            if given not in {1, count}:
+                raise InputError(
+                    f"`targets` has {given} entries for {count} trial(s); give one for each, or one for all"
+                )
         self._targets = check_target(targets, count, len(self.in_black))
 
     def draw(self) -> list[Trial]:

@@ -75,6 +75,8 @@ def agreement_matrix(
         (N, K, K) for K methods in the order of `maps`, symmetric; its mean over the first dimension is the matrix of a
         dataset.
     """
+    if not isinstance(maps, Mapping):
+        raise InputError(f"`maps` must be a dictionary of maps by the method's name; got {type(maps).__name__}")
     if not maps:
         raise InputError("`maps` is empty; give the maps of at least one method")
     batches = list(maps.values())

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from fei.core.checks import check_batch_size, check_mode
+from fei.core.checks import check_batch_size, check_count, check_mode
+from fei.core.randomness import seed_of
 from fei.core.scoring import Target, logits_of
 from fei.errors import InputError
 from fei.methods import available, create, describe
@@ -122,11 +123,10 @@ def black_image(
         progress: ``True`` for a progress bar, or a callable on (trials done, in all).
     """
     name, optimiser = optimisation_method(method)
-    if isinstance(trials, bool) or not isinstance(trials, int) or trials < 1:
-        raise InputError(f"`trials` must be a whole number of at least 1; got {trials!r}")
+    check_count("trials", trials)
     check_mode(model)
     rows = check_batch_size(batch_size)
-    setup = Trials(model, black, targets, references, trials, 0 if generator is None else generator.initial_seed())
+    setup = Trials(model, black, targets, references, trials, seed_of(generator))
     x, drawn = setup.x, setup.draw()
     outcomes: list[tuple[bool, float]] = []
     config: Mapping[str, Any] = {}
@@ -173,6 +173,11 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
 
     z being the normal quantile of (1 + confidence) / 2. Unlike p ± z·√(p(1−p)/n) it has a width at p = 0 and p = 1.
     """
+    check_count("trials", trials)
+    if not isinstance(successes, int) or not 0 <= successes <= trials:
+        raise InputError(f"`successes` must be a whole number from 0 to the {trials} trials; got {successes!r}")
+    if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
+        raise InputError(f"`confidence` must lie between 0 and 1; got {confidence!r}")
     p, z = successes / trials, NormalDist().inv_cdf((1 + confidence) / 2)
     centre = p + z**2 / (2 * trials)
     half = z * (p * (1 - p) / trials + z**2 / (4 * trials**2)) ** 0.5

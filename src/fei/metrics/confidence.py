@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from fei.core.randomness import generator_for, image_digest
+from fei.core.checks import check_size
+from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target
 from fei.errors import InputError
 from fei.metrics._class_scores import ClassScores
 from fei.metrics._imputation import impute, neighbour_weights
-from fei.metrics._numbers import check_size, seed_of
+from fei.metrics._maps import unit_scale
 from fei.metrics._perturbation import check_maps, tie_fraction
 from fei.metrics.curve import Curve
 from fei.protocols import jittered
@@ -135,14 +136,13 @@ def road(
         raise InputError(
             f"unknown order {order!r}; choose 'morf' (most relevant first) or 'lerf' (least relevant first)"
         )
-    if not len(percentiles) or not all(0 <= p <= 100 for p in percentiles):
-        raise InputError(f"`percentiles` must be numbers from 0 to 100, at least one; got {list(percentiles)}")
+    shares = _checked_percentiles(percentiles)
     check_size("noise", noise)
     network = ClassScores(model, inputs, target, score, batch_size)
     x = network.inputs
     flat = check_maps(maps, x)
     pixels = flat[0].numel()
-    counts = [round(p * pixels / 100) for p in percentiles]
+    counts = [round(p * pixels / 100) for p in shares]
     seed = seed_of(generator)
 
     def imputed() -> Iterator[tuple[int, Tensor]]:
@@ -151,7 +151,7 @@ def road(
             digest = image_digest(image)
             first = jittered(values.flatten(), digest, seed, len(image)).cpu()
             first = first if order == "morf" else first.flip(0)
-            for percentile, count in zip(percentiles, counts, strict=True):
+            for percentile, count in zip(shares, counts, strict=True):
                 missing = torch.zeros(pixels, dtype=torch.bool)
                 missing[first[:count]] = True
                 missing = missing.view_as(values)
@@ -171,6 +171,16 @@ def road(
     )
 
 
+def _checked_percentiles(percentiles: Sequence[float]) -> list[float]:
+    try:
+        shares = [float(percentile) for percentile in percentiles]
+    except (TypeError, ValueError, OverflowError):
+        shares = []
+    if not shares or not all(0 <= share <= 100 for share in shares):
+        raise InputError(f"`percentiles` must be numbers from 0 to 100, at least one; got {percentiles!r}")
+    return shares
+
+
 def _masked_confidence(
     model: nn.Module,
     inputs: Tensor,
@@ -184,7 +194,6 @@ def _masked_confidence(
     network = ClassScores(model, inputs, target, score, batch_size)
     x = network.inputs
     flat = check_maps(maps, x).cpu().double()
-    low, high = flat.amin((1, 2), keepdim=True), flat.amax((1, 2), keepdim=True)
-    mask = torch.where(high > low, (flat - low) / (high - low), 0.0)[:, None].to(x)
+    mask = unit_scale(flat)[:, None].to(x)
     r = References(reference, x, [image_digest(image) for image in x], model, seed_of(generator)).values
     return network.original, network.of(enumerate(mask * x + (1 - mask) * r))

@@ -18,6 +18,7 @@ from fei._layout import Layout
 from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
 from fei.core.dataflow import trace
 from fei.core.pathway import Visitor, visit_sites
+from fei.core.randomness import seed_of
 from fei.core.scoring import Score, Target, check_score, check_target, logits_of
 from fei.core.scoring import evaluate as score_of
 from fei.core.sites import Site, find_layer
@@ -195,8 +196,13 @@ class _Run:
         flat = check_maps(maps, self.x)
         self.ties = tie_fraction(flat)
         self.names, self.sites = self._layers(layers)
-        seed = 0 if generator is None else generator.initial_seed()
-        self.perturbed = Perturbations(self.protocol, model, self.x, flat, reference, seed, curves)
+        self.perturbed = Perturbations(self.protocol, model, self.x, flat, reference, seed_of(generator), curves)
+        if self.sites and not any(0 < n < self.perturbed.total for n in self.perturbed.counts["insertion"]):
+            raise InputError(
+                f"protocol {self.protocol.id} replaces none or all of the {self.perturbed.total} value(s) of these "
+                "images, which leaves no point at which to compare activations; use larger images, another protocol, "
+                "or layers=[]"
+            )
         self.forwards, self._layout = 0, Layout()
         self.chosen = torch.full((len(self.x),), -1, device=self.x.device)
         shapes = {curve: (len(self.x), len(counts)) for curve, counts in self.perturbed.counts.items()}
@@ -207,6 +213,8 @@ class _Run:
     def _layers(self, layers: Sequence[str] | None) -> tuple[list[str], list[Site]]:
         if layers is not None and not layers:
             return [], []
+        if layers is not None and (isinstance(layers, str) or not isinstance(layers, Sequence)):
+            raise InputError(f"`layers` must be a list of module names, or None; got {layers!r}")
         names = list(layers if layers is not None else feature_layers(self.model, self.x))
         with explained_failure(self.x):
             flow, _ = trace(self.model, self.x[:1])
@@ -230,6 +238,9 @@ class _Run:
         self._share_ends()
         if not all(scores.isfinite().all() for scores in self._scores.values()):
             raise ModelError("the score on a perturbed image is NaN or infinite; check the network's precision")
+        for name, table in zip(self.names, self._similar, strict=True):
+            if not all(values.isfinite().all() for values in vars(table).values()):
+                raise ModelError(f"activations of {name!r} are NaN, infinite or too large to be compared")
         return self
 
     def _forward(self, batch: Tensor, visit: Visitor) -> Any:
@@ -282,8 +293,10 @@ class _Run:
     def _share_ends(self) -> None:
         """Where everything is replaced by the same, both curves end in one image, which passed for insertion."""
         if self.perturbed.shares_end:
-            insertion_end, deletion_end = (c.index(self.perturbed.total) for c in self.perturbed.counts.values())
-            self._scores["deletion"][:, deletion_end] = self._scores["insertion"][:, insertion_end]
+            ends = {curve: torch.tensor(n) == self.perturbed.total for curve, n in self.perturbed.counts.items()}
+            # of a small image several points may replace everything
+            passed = self._scores["insertion"][:, ends["insertion"]][:, :1]
+            self._scores["deletion"][:, ends["deletion"]] = passed
 
     def curve(self, name: str) -> Curve:
         """One of the measured curves."""

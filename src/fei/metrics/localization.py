@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fei.core.checks import check_size
 from fei.errors import InputError
 from fei.metrics._maps import check_map_batch
-from fei.metrics._numbers import check_size
 
 HIGHER_IS_BETTER: dict[str, bool | None] = {"pointing_game": True, "energy_pointing_game": True}
 
@@ -43,7 +43,7 @@ def pointing_game(maps: Tensor, objects: Objects, tolerance: float = 15) -> Tens
     hits = []
     for mask, row, column in zip(_object_masks(objects, m), rows, columns, strict=True):
         y, x = mask.nonzero(as_tuple=True)
-        hits.append(((y - row) ** 2 + (x - column) ** 2).min() <= tolerance**2)
+        hits.append(((y - row) ** 2 + (x - column) ** 2).min().double().sqrt() <= float(tolerance))
     return torch.stack(hits).double()
 
 
@@ -90,7 +90,7 @@ def _object_masks(objects: Objects, maps: Tensor) -> Tensor:
 def _boxes_mask(boxes: Any, index: int, size: torch.Size) -> Tensor:
     try:
         corners = torch.as_tensor(boxes, dtype=torch.float64, device="cpu")
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         corners = torch.empty(0)
     corners = corners[None] if corners.ndim == 1 else corners
     if corners.ndim != 2 or corners.shape[1] != 4 or not len(corners) or not corners.isfinite().all():

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows
+from fei.core.randomness import seed_of
 from fei.core.scoring import Target, check_target, logits_of
 from fei.errors import InputError, ModelError
 from fei.methods import Method, create
+from fei.metrics._maps import check_map_pair, unit_scale
 from fei.metrics._perturbation import check_maps
 from fei.metrics._progress import part
 from fei.metrics._weights import select_layers, weight_layers
@@ -91,7 +93,7 @@ def cascading_randomization(
     if min(x.shape[2:]) < _SMALLEST:
         raise InputError(f"`inputs` must be at least {_SMALLEST} pixels a side to compare maps; got {tuple(x.shape)}")
     attribute = _attribution(create(method) if isinstance(method, str) else method, reference, generator, rows)
-    seed = 0 if generator is None else generator.initial_seed()
+    seed = seed_of(generator)
     # a copy made under the caller's inference mode could not take part in back-propagation
     with torch.inference_mode(False), torch.enable_grad():
         twin = _copy(model)
@@ -135,7 +137,10 @@ def map_similarity(originals: Tensor, others: Tensor) -> dict[str, Tensor]:
     from skimage.feature import hog
     from skimage.metrics import structural_similarity
 
-    first, second = _unit_scale(originals), _unit_scale(others)
+    originals, others = check_map_pair(originals, others)
+    if min(originals.shape[1:]) < _SMALLEST:
+        raise InputError(f"maps must be at least {_SMALLEST} pixels a side; got {tuple(originals.shape)}")
+    first, second = unit_scale(originals).numpy(), unit_scale(others).numpy()
     cell = min(16, min(first.shape[1:]) // 3)
 
     def features(maps: NDArray[np.float64]) -> Tensor:
@@ -153,17 +158,9 @@ def map_similarity(originals: Tensor, others: Tensor) -> dict[str, Tensor]:
 
 def _rank_similarity(a: Tensor, b: Tensor) -> Tensor:
     """Spearman's ρ of rows; 1 where both are constant, since a map that stays what it was is no sign of sensitivity."""
-    rows, others = a.detach().cpu().flatten(1), b.detach().cpu().flatten(1)
+    rows, others = a.flatten(1), b.flatten(1)
     constant = (rows.amin(1) == rows.amax(1)) & (others.amin(1) == others.amax(1))
     return torch.where(constant, 1.0, rank_correlation(rows[:, None], others[:, None]))
-
-
-def _unit_scale(maps: Tensor) -> NDArray[np.float64]:
-    """Maps (N, H, W) from 0 to 1 each; a constant one is 0."""
-    values = maps[:, 0].detach().cpu().double()
-    low, high = values.amin((1, 2), keepdim=True), values.amax((1, 2), keepdim=True)
-    scaled: NDArray[np.float64] = torch.where(high > low, (values - low) / (high - low), 0.0).numpy()
-    return scaled
 
 
 def _copy(model: nn.Module) -> nn.Module:

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from fei._random_state import forked_random_state
-from fei.core.checks import only
-from fei.core.randomness import generator_for, image_digest
+from fei.core.checks import check_count, check_size, only
+from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target
 from fei.errors import ModelError
 from fei.metrics._class_scores import ClassScores
-from fei.metrics._numbers import check_count, check_size, seed_of
 from fei.metrics._perturbation import check_maps
 
 HIGHER_IS_BETTER: dict[str, bool | None] = {"infidelity": False, "max_sensitivity": False}

@@ -29,19 +29,28 @@ def similarity(original: Tensor, perturbed: Tensor) -> Similarity:
     """Compare activations (R, ...) on R perturbed images with those (...) on their original.
 
     Memory is passed over as few times as possible, since shallow layers are large: products by matrix-vector
-    multiplication, everything else from sums.
+    multiplication, everything else from sums. Values whose squares single precision does not hold are compared in
+    double precision.
     """
     if perturbed.ndim == 4 and layout_of(perturbed) is torch.channels_last:  # in the order of memory: nothing is copied
         original, perturbed = original.permute(1, 2, 0), perturbed.permute(0, 2, 3, 1)
     dtype = torch.promote_types(original.dtype, torch.float32)
     a, b = original.reshape(-1).to(dtype), perturbed.reshape(len(perturbed), -1).to(dtype)
     count = a.numel()
+    norm_a, norms_b = torch.linalg.vector_norm(a), torch.linalg.vector_norm(b, dim=1)
+    if dtype == torch.float32 and not all(_squares_fit(norms) for norms in (norm_a, norms_b)):
+        return similarity(original.double(), perturbed.double())
     mse = torch.linalg.vector_norm(b - a, dim=1).square() / count
-    product, norm_a, norms_b = b @ a, torch.linalg.vector_norm(a), torch.linalg.vector_norm(b, dim=1)
+    product = b @ a
     mean_a, means_b = a.mean(), b.mean(1)
     covariance = product - count * mean_a * means_b
     spread = _spread(norm_a, mean_a, count) * _spread(norms_b, means_b, count)
     return Similarity(mse, _ratio(product, norm_a * norms_b), _ratio(covariance, spread))
+
+
+def _squares_fit(norms: Tensor) -> bool:
+    """Whether squares of single precision neither overflow nor vanish; a norm of 0 may be of values that did."""
+    return bool(((norms > 1e-15) & (norms < 1e15)).all())
 
 
 def _spread(norm: Tensor, mean: Tensor, count: int) -> Tensor:

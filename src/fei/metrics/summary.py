@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fei.core.checks import check_count
 from fei.errors import InputError
-from fei.metrics._numbers import check_count
 
 _DRAWS_AT_A_TIME = 2**22
 
@@ -89,6 +89,8 @@ def bootstrap_interval(
         Lower and upper end.
     """
     _check_interval(level, resamples)
+    if not isinstance(seed, int) or seed < 0:
+        raise InputError(f"`seed` must be a whole number of at least 0; got {seed!r}")
     numbers = _check_values(values).numpy()
     if not len(numbers):
         raise InputError("`values` is empty; a bootstrap interval needs at least one number")
@@ -107,11 +109,17 @@ def bootstrap_interval(
 
 
 def _check_values(values: Tensor | Sequence[float]) -> Tensor:
-    numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu").detach()
+    try:
+        numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu").detach()
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InputError(f"`values` must hold one number an image; got {type(values).__name__}") from error
     if numbers.ndim != 1:
         raise InputError(f"`values` must hold one number an image, shape (N,); got {tuple(numbers.shape)}")
-    if not numbers.isfinite().all():
-        raise InputError("`values` holds NaN or infinite numbers; leave out or repair the images they come from")
+    if not numbers.square().sum().isfinite():
+        raise InputError(
+            "`values` holds NaN or infinite numbers, or some too large to add up; leave out or repair the images they "
+            "come from"
+        )
     return numbers
 
 

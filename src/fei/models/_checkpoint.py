@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from fei.errors import InputError, ModelError
 from fei.models._forward import grey_image, observe
 from fei.models._head import find_head, replace_head
+from fei.models._pickles import look_through
 from fei.models._wording import first_few, in_brief
 from fei.models.classifier import Classifier
 
@@ -67,6 +68,11 @@ def read_checkpoint(file: Path) -> Checkpoint:
     if not file.is_file():
         raise InputError(f"There is no checkpoint '{file}'; check the path.")
     state = _read_safetensors(file) if file.suffix == ".safetensors" else _read_torch(file)
+    size = file.stat().st_size
+    if swollen := [name for name, tensor in state.items() if tensor.numel() * tensor.element_size() > size]:
+        raise ModelError(
+            f"The checkpoint '{file}' says that '{swollen[0]}' has more numbers than are in the file; save it anew."
+        )
     return Checkpoint(file, state, read_metadata(file))
 
 
@@ -91,7 +97,7 @@ def read_metadata(file: Path) -> Metadata:
         raise _damaged(file, error) from error
     try:
         labels = json.loads(found.get("fei.labels", "null"))
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         labels = ...
     if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
         raise ModelError(f"The 'fei.labels' in '{file}' are not a JSON list of strings; write the file anew.")
@@ -158,7 +164,7 @@ def other_classes(network: nn.Module, state: Mapping[str, Tensor]) -> int | None
     if len(lengths) != 1 or any(own[key].shape[1:] != state[key].shape[1:] for key in changed):
         return None
     (_, length), *_ = lengths
-    return length[0] if length else None
+    return length[0] or None if length else None
 
 
 def _of_another_shape(network: nn.Module, state: Mapping[str, Tensor]) -> set[str]:
@@ -223,11 +229,12 @@ def _read_torch(file: Path) -> Mapping[str, Tensor]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle protocols, on files that are refused anyway
+            look_through(file)
             content = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ModelError(
             f"The checkpoint '{file}' was refused: it is damaged, or holds Python objects besides tensors, which could "
-            "run code when loaded; save the network's state_dict() alone, or a .safetensors file."
+            "run code or fill the memory when loaded; save the network's state_dict() alone, or a .safetensors file."
         ) from error
     except Exception as error:  # a damaged archive makes torch raise nearly anything
         raise _damaged(file, error) from error

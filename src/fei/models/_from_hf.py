@@ -41,12 +41,12 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
     if not name:
         raise InputError("The model's ID is missing after 'hf:'; write hf:ID, or hf:path/to/folder.")
     folder = Path(name) if Path(name).is_dir() else _fetch(name, with_weights=checkpoint is None)
-    if checkpoint is None and not _has_safetensors(folder):
-        raise ModelError(
-            f"The model '{name}' has no complete .safetensors file, and no other format is read, since it could run "
-            "code; convert it with save_pretrained(..., safe_serialization=True)."
-        )
     try:
+        if checkpoint is None and not _has_safetensors(folder):
+            raise ModelError(
+                f"The model '{name}' has no complete .safetensors file, and no other format is read, since it could "
+                "run code; convert it with save_pretrained(..., safe_serialization=True)."
+            )
         with _quiet(transformers):
             config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
             processor = transformers.AutoImageProcessor.from_pretrained(folder, trust_remote_code=False).to_dict()
@@ -54,6 +54,8 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
                 network, other = _with_weights(transformers, folder, name), None
             else:
                 network, other = build_for(checkpoint, lambda classes: _build(transformers, config, classes))
+        labels = _labels(config.id2label) if other is None else None
+        classifier = Classifier(network, labels=labels, **_preprocessing(processor, name))
     except ModelError:
         raise
     except Exception as error:  # transformers raises nearly anything on a model of another kind
@@ -61,8 +63,6 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
             f"The model '{name}' cannot be loaded ({in_brief(error)}); it must be an image classifier that "
             "transformers knows without code of its own."
         ) from error
-    labels = _labels(config.id2label) if other is None else None
-    classifier = Classifier(network, labels=labels, **_preprocessing(processor, name))
     if checkpoint is not None:
         load_checkpoint(classifier, checkpoint)
     return classifier

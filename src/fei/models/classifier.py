@@ -5,7 +5,7 @@ import operator
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
+from fei.core.checks import is_number
 from fei.data.images import read_image, to_rgb
 from fei.errors import InputError, ModelError
 from fei.models._feature_layers import find_feature_layers
@@ -25,6 +26,9 @@ Box = tuple[float, float, float, float]
 """Left, top, right and bottom, in pixels from the upper left corner."""
 
 _INTERPOLATIONS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+
+# A longer row of digits is no index of a class.
+_MOST_DIGITS = 18
 
 # Resizing keeps the aspect ratio, so a ribbon one pixel high would grow to gigabytes before the crop.
 _MAX_ASPECT_RATIO = 20
@@ -79,10 +83,10 @@ class Classifier(nn.Module):
         super().__init__()
         if (mean is None) != (std is None):
             raise InputError("mean and std belong together; give both or neither.")
-        if not isinstance(input_size, int) or input_size < 1:
+        if not _is_side(input_size):
             raise InputError(f"input_size is {input_size!r}; give the side of the square input in pixels, such as 224.")
         resize = round(input_size * 256 / 224) if resize is None else resize
-        if not isinstance(resize, int) or resize < input_size:
+        if not _is_side(resize) or resize < input_size:
             raise InputError(f"resize is {resize!r}; give a side in pixels that is not below input_size, {input_size}.")
         if interpolation not in _INTERPOLATIONS:
             raise InputError(f"interpolation is {interpolation!r}; give one of {', '.join(_INTERPOLATIONS)}.")
@@ -154,7 +158,7 @@ class Classifier(nn.Module):
         Raises:
             InputError: If the size, or the corners of a box, are not such.
         """
-        if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
+        if not isinstance(size, Sequence) or len(size) != 2 or not all(map(_is_side, size)):
             raise InputError(f"size is {size!r}; give the image's width and height in pixels.")
         way = self._way(*size)
         return [self._placed(box, way) for box in boxes]
@@ -177,9 +181,11 @@ class Classifier(nn.Module):
             InputError: If no class, or more than one, is meant.
         """
         if not isinstance(name_or_index, str):
+            if not isinstance(name_or_index, SupportsIndex):
+                raise InputError(f"A class is meant by its name or its index; got {name_or_index!r}.")
             return self._checked_index(operator.index(name_or_index))
         wanted = name_or_index.strip().casefold()
-        if wanted.isdecimal():
+        if wanted.isdecimal() and len(wanted) <= _MOST_DIGITS:
             return self._checked_index(int(wanted))
         if self.labels is None:
             raise InputError(
@@ -224,7 +230,7 @@ class Classifier(nn.Module):
         return _Way(trimmed, kept, resized, cut)
 
     def _placed(self, box: Sequence[float], way: "_Way") -> Box | None:
-        corners = [float(value) for value in box]
+        corners = [float(value) for value in box] if all(map(is_number, box)) else []
         if len(corners) != 4 or not (corners[0] < corners[2] and corners[1] < corners[3]):
             raise InputError(f"A box is {tuple(box)}; give (left, top, right, bottom), left < right and top < bottom.")
         moved = []
@@ -256,8 +262,16 @@ class Classifier(nn.Module):
         return [f"network.{name}" for name in names]
 
 
+def _is_side(value: Any) -> bool:
+    """Whether a value is a whole number of pixels."""
+    return isinstance(value, int) and is_number(value) and value > 0
+
+
 def _per_channel(what: str, values: Sequence[float]) -> Tensor:
-    tensor = torch.as_tensor(values, dtype=torch.float32).flatten()
+    try:
+        tensor = torch.as_tensor(values, dtype=torch.float32).flatten()
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        tensor = torch.empty(0)
     if tensor.numel() != 3 or not bool(tensor.isfinite().all()):
         raise InputError(f"{what} is {values}; give three finite numbers, one each for red, green and blue.")
     return tensor.view(3, 1, 1).clone()

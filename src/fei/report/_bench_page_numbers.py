@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from fei.bench._cells import Cell, decimals, direction, heading, metric_name
 from fei.bench._numbers import COSTS, Numbers, Quantity
+from fei.bench._outcomes import curve_values, stored_json
 from fei.bench._statistics import Estimate, proportion
 from fei.bench.store import Store
 from fei.bench.units import BATCH_ROWS, BLACK_IMAGE, DONE, MAP
@@ -208,7 +208,7 @@ def _settings(store: Store, pair: int, units: Units) -> list[Any]:
         "WHERE p.pair = ? AND p.kind = ? GROUP BY p.method",
         (pair, MAP),
     )
-    found = {method: json.loads(config or "{}") for method, config in rows}
+    found = {method: stored_json(config or "{}") for method, config in rows}
     return [found.get(row, {}) for row in units.rows]
 
 
@@ -224,11 +224,11 @@ def _curves(store: Store, pair: int, units: Units) -> list[dict[str, Any]]:
         sets.setdefault((protocol, name, fractions), {})[place] = values
     documents = []
     for (protocol, name, text), found in sorted(sets.items(), key=lambda one: (one[0][1] != "insertion", one[0])):
-        fractions = np.asarray(json.loads(text), np.float64)
+        fractions = np.asarray(curve_values(text), np.float64)
         kept = np.unique(np.linspace(0, len(fractions) - 1, min(len(fractions), _MOST_POINTS)).round().astype(int))
         scores = np.full((int(np.prod(units.shape)), len(kept)), np.nan)
         for place, values in found.items():
-            scores[place] = np.asarray(json.loads(values), np.float64)[kept]
+            scores[place] = np.asarray(curve_values(values), np.float64)[kept]
         low, high, levels = _levels(scores)
         documents.append(
             {

@@ -89,7 +89,7 @@ def _payload(store: Store, numbers: Numbers) -> dict[str, Any]:
         "pairs": [pair_document(store, numbers, pair, columns) for pair in range(len(plan.pairs))],
         "counts": counts,
         "failures": failure_notes(numbers, numbers.failures),
-        "versions": json.loads(store.meta("versions") or "{}"),
+        "versions": store.versions,
         "created": store.meta("created"),
         "planKey": store.plan_key,
         "plan": plan.text,

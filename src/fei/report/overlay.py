@@ -48,10 +48,7 @@ def colorize(attribution: NDArray[Any]) -> Pixels:
         InputError: If it is no map, or holds values that are not finite.
     """
     values = _checked_map(attribution)
-    low, high = values.min(), values.max()
-    span = high - low
-    scaled = (values - low) / span if span > 0 else np.zeros_like(values)
-    colours: Pixels = matplotlib.colormaps[_COLORMAP](scaled, bytes=True)[..., :3]
+    colours: Pixels = matplotlib.colormaps[_COLORMAP](_stretched(values), bytes=True)[..., :3]
     return colours
 
 
@@ -99,12 +96,13 @@ def photo(image: Tensor) -> Pixels:
     Raises:
         InputError: If it has another shape.
     """
-    if image.ndim != 3:
+    if image.ndim != 3 or not image.numel():
         raise InputError(f"The image has the shape {tuple(image.shape)}; give one image (C, H, W).")
     values = image.detach().cpu().double().numpy()
-    low, high = values.min(), values.max()
-    if low < 0 or high > 1:
-        values = (values - low) / max(high - low, np.finfo(np.float64).tiny)
+    if not np.isfinite(values).all():
+        raise InputError("The image holds NaN or infinite values; replace them first.")
+    if values.min() < 0 or values.max() > 1:
+        values = _stretched(values)
     if len(values) != 3:
         values = np.repeat(values.mean(0, keepdims=True), 3, axis=0)
     pixels: Pixels = np.rint(values.transpose(1, 2, 0) * 255).astype(np.uint8)
@@ -243,8 +241,22 @@ def _numpy(tensor: Tensor) -> NDArray[Any]:
     return values
 
 
+def _stretched(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Values from 0, the lowest, to 1, the highest; 0 where all are equal."""
+    if max(abs(values.min()), abs(values.max())) > np.finfo(np.float64).max / 2:
+        values = values / 2  # the extremes may be further apart than the largest number
+    low, span = values.min(), values.max() - values.min()
+    return (values - low) / span if span > 0 else np.zeros_like(values)
+
+
 def _checked_map(attribution: NDArray[Any]) -> NDArray[np.float64]:
-    values = np.asarray(attribution, dtype=np.float64)
+    try:
+        values = np.asarray(attribution)
+        values = values if np.iscomplexobj(values) else values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"The map is a {type(attribution).__name__}; give an array of numbers (H, W).") from error
+    if np.iscomplexobj(values):
+        raise InputError("The map holds complex numbers; give an array of real numbers (H, W).")
     if values.ndim != 2 or not values.size:
         raise InputError(f"The map has the shape {values.shape}; give one map (H, W).")
     if not np.isfinite(values).all():

@@ -82,16 +82,18 @@ def write_record(file: Path, record: dict[str, Any]) -> None:
 def summarize_trace(explanation: Explanation) -> dict[str, Any]:
     """How the optimisation of one image went, mask by mask, and how much was clipped where."""
     trace, settings = explanation.trace, explanation.config["settings"]
+    # where no area is asked for, there is one mask, of no quantile
+    quantiles = [None] if settings["constraint"] in {"l1", "none"} else settings["quantiles"]
     masks = [
         {
             "quantile": quantile,
-            "area_asked": round(1 - quantile, 6),
+            "area_asked": None if quantile is None else round(1 - quantile, 6),
             "area_got": float(trace.area[0, i, -1]),
             "phi_first": float(trace.phi[0, i, 0]),
             "phi_last": float(trace.phi[0, i, -1]),
             "stopped_after": int(trace.stopped[0, i]) if trace.stopped[0, i] >= 0 else None,
         }
-        for i, quantile in enumerate(settings["quantiles"])
+        for i, quantile in enumerate(quantiles)
     ]
     return {"masks": masks, "clipped": {site: float(share[0].mean()) for site, share in trace.clipped.items()}}
 
