@@ -71,7 +71,7 @@ class Perturbations:
         seed: int,
         curves: Sequence[str],
     ) -> None:
-        self._inputs, self._same = inputs, False
+        self._inputs = inputs
         digests = [image_digest(image) for image in inputs]
         channels = inputs.shape[1]
         self.total = maps[0].numel() * (channels if protocol.per_value else 1)
