@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from networks import ModelOutput, varied_cnn
 from strategies import (
@@ -212,6 +212,7 @@ broken = st.sampled_from(
 @example("fei-vm", {"generator": 3})
 @example("gradcam", {"inputs": torch.rand(1, 3, 8, 9).to(torch.float8_e5m2)})
 def test_methods_refuse_in_a_sentence(name, change):
+    assume(name != "random" or not callable(change.get("target")))  # it asks the network nothing
     arguments = {"model": varied_cnn(), "inputs": torch.rand(1, 3, 8, 9)} | change
     with undisturbed(arguments["model"]):
         result = attempt(lambda: quick(name)(**arguments))

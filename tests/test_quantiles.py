@@ -368,3 +368,11 @@ def test_frozen_masks_stay(make):
     update.step(masks([1.0, -1.0, 0, 0], [1.0, -1.0, 0, 0]), torch.tensor([[True, False]]))
     assert torch.equal(update.alpha[:, 0], masks([0.5] * 4)[:, 0])
     assert not torch.equal(update.alpha[:, 1], masks([0.5] * 4)[:, 0])
+
+
+def test_the_bits_of_a_mask_depend_on_nothing_but_its_values():
+    values = torch.rand(2, 4097, generator=torch.Generator().manual_seed(0))
+    areas = torch.tensor([0.375, 0.5])
+    transposed = values.t().contiguous().t()
+    assert torch.equal(project(transposed, areas), project(values, areas))
+    assert torch.equal(project(values[1:], areas[1:]), project(values, areas)[1:])

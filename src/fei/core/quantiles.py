@@ -31,7 +31,7 @@ def project(values: Tensor, area: Tensor, lower: Tensor | None = None) -> Tensor
         area: Mean of each projected point, shape (...), between the mean of `lower` and 1.
         lower: Lower bounds, shape (..., P); zero if not given.
     """
-    area = area.to(values)[..., None]
+    values, area = values.contiguous(), area.to(values)[..., None]  # sums of other layouts round otherwise
     tau = _shift(values, area, lower)
     alpha = _bounded(values - tau, lower)
     for _ in range(2):  # the second round takes up what rounding left, or pushed over a bound, in the first

@@ -109,7 +109,7 @@ def _quantiles(values: Any) -> tuple[float, ...]:
     if not isinstance(values, Sequence) or isinstance(values, str) or not values or not all(map(is_number, values)):
         raise InputError(f"`quantiles` must be a non-empty sequence of numbers; got {values!r}")
     quantiles = tuple(float(q) for q in values)
-    if not all(0 < q < 1 for q in quantiles):
+    if not all(0 < 1 - q < 1 for q in quantiles):
         raise InputError(f"`quantiles` must lie strictly between 0 and 1; got {list(quantiles)}")
     if any(a >= b for a, b in itertools.pairwise(quantiles)):
         raise InputError(f"`quantiles` must be in increasing order without repeats; got {list(quantiles)}")
