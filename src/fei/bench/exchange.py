@@ -31,7 +31,8 @@ COLUMNS: dict[str, type] = {
     **dict.fromkeys(("finished", "unit", "groups"), str),
 }  # fmt: skip
 _NEVER_NULL = frozenset({"protocol", "layer", "data", "group"})  # an empty text of these is one
-_NEEDED = frozenset({"unit", "item", "seed", "kind", "status", "method_name", "config", "model", "data"})
+# trials on black images have no data
+_NEEDED = frozenset({"unit", "item", "seed", "kind", "status", "method_name", "config", "model"})
 _ELSEWHERE = {
     "fractions": "c.fractions",
     "curve": 'c."values"',
