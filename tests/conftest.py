@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from browsing import launched
 from hypothesis import settings
+from page_server import NETWORKS
 from torch import Tensor
 
 from fei import models
@@ -77,3 +78,11 @@ def browser():
     """Chromium, for one file of tests: no second one may run beside it."""
     with launched() as browser:
         yield browser
+
+
+@pytest.fixture(scope="session")
+def network_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Networks for the page of ``fei serve``: tiny, slow and broken."""
+    file = tmp_path_factory.mktemp("networks") / "nets.py"
+    file.write_text(NETWORKS)
+    return file

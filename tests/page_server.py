@@ -1,13 +1,17 @@
-"""The page's server in a process of its own, and small networks for it."""
+"""The page's server in a process of its own, small networks and a photograph for it."""
 
 import importlib.util
+import io
 import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
+from PIL import Image
 
 NETWORKS = """
 import time
@@ -68,6 +72,23 @@ def require(*modules):
         pytest.fail(f"{', '.join(missing)} must be installed in CI", pytrace=False)
     if missing:
         pytest.skip(f"{', '.join(missing)} is not installed")
+
+
+def png(size=(30, 40), colour=(200, 120, 40), kind="PNG"):
+    """The bytes of an image file: a gradient, so that there is something to see."""
+    pixels = np.zeros((size[1], size[0], 3), np.uint8) + np.array(colour, np.uint8)
+    pixels[..., 1] += np.arange(size[0], dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind)
+    return file.getvalue()
+
+
+def until(condition, seconds=30):
+    """Wait for something that happens in another thread."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
 
 
 @contextmanager

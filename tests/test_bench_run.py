@@ -392,6 +392,16 @@ def test_black_images_and_sanity_checks(photos, tmp_path):
         assert store.map(store.results("sanity")[0]["unit"]).shape == (3, 24, 24)
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_trials_without_a_data_set_go_out_and_come_back(tmp_path, ending):
+    plan = make_plan(None, [FEI], end="[black_image]\ntrials = 2\n")
+    call(run, plan, tmp_path / "run")
+    with Store.open(tmp_path / "run", readonly=True) as store:
+        export(store, tmp_path / f"out.{ending}")
+    summary = call(run, plan, tmp_path / "again", reuse=[tmp_path / f"out.{ending}"])
+    assert (summary.done, summary.failed, summary.skipped) == (0, 0, 2)
+
+
 def test_boxes_are_placed_on_the_preprocessed_image(photos, tmp_path):
     rows = ["path,label,left,top,right,bottom", f"{photos}/1.png,0,0,0,40,30", f"{photos}/2.png,0,0,0,1,30"]
     (tmp_path / "list.csv").write_text("\n".join(rows))

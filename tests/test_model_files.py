@@ -199,6 +199,12 @@ class TestCheckpoints:
         model = models.load(f"{factories}:small:{tmp_path / f'weights.{ending}'}")
         assert all(bool((parameter == 0.5).all()) for parameter in model.parameters())
 
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.float8_e5m2, torch.uint16])
+    def test_a_torch_file_of_any_precision(self, factories: Path, tmp_path: Path, dtype: torch.dtype) -> None:
+        torch.save({key: tensor.to(dtype) for key, tensor in weights(2.0).items()}, tmp_path / "weights.pt")
+        model = models.load(f"{factories}:small:{tmp_path / 'weights.pt'}")
+        assert all(bool((p == 2).all()) and p.dtype == torch.float32 for p in model.parameters())
+
     @pytest.mark.parametrize("factory", ["small", "wrapped"])
     def test_a_safetensors_file(self, factories: Path, tmp_path: Path, factory: str) -> None:
         save_file({key: tensor.half() for key, tensor in weights(0.25).items()}, tmp_path / "weights.safetensors")

@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 from browsing import DESKTOP, PHONE, serious_faults
-from page_server import NETWORKS, page_server
+from page_server import page_server
 from PIL import Image
 
 import fei
@@ -32,10 +32,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def address(folder, tmp_path_factory):
-    file = tmp_path_factory.mktemp("networks") / "nets.py"
-    file.write_text(NETWORKS)
-    models = [f"{file}:tiny", f"{file}:slow"]
+def address(folder, network_file):
+    models = [f"{network_file}:tiny", f"{network_file}:slow"]
     with page_server(folder, models, upload_bytes=LIMIT, pixels=1_000_000, queue=1) as address:
         yield address
 

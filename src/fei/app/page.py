@@ -180,26 +180,23 @@ class _Handlers:
             with self._place():
                 job = self._desk.start(request.session_hash, network, target, names, preset, seed)
         except Exception as error:
-            last = self._job(request)  # one that goes on is shown again, whatever had the clock stop
-            clock = gr.skip() if last is None or last.over else gr.Timer(active=True)
+            session = self._desk.sessions.find(request.session_hash)
+            going = session is not None and session.job is not None and not session.job.over
+            clock = gr.Timer(active=True) if going else gr.skip()  # a run that goes on is shown again
             return [fragments.error(_sentence(error)), *[gr.skip()] * 4, clock]
         buttons = [gr.Button(interactive=False), gr.Button(interactive=True)]
         return ["", self._progress(job), "", *buttons, gr.Timer(active=True)]
 
     def tick(self, request: gr.Request) -> list[Any]:
         """How the run goes, and once it is over, what it found."""
-        job = self._job(request)
+        session = self._desk.sessions.find(request.session_hash)
+        job = None if session is None else session.job
         if job is not None and not job.over:
             return [gr.skip(), self._progress(job), *[gr.skip()] * 4]
-        session = self._desk.sessions.find(request.session_hash)
         shown = [fragments.note(CANCELLED), ""] if job is None else [self._progress(job), fragments.results(job)]
         has_photo = session is not None and session.photo is not None
         buttons = [gr.Button(interactive=has_photo), gr.Button(interactive=False)]
         return ["", *shown, *buttons, gr.Timer(active=False)]
-
-    def _job(self, request: gr.Request) -> Job | None:
-        session = self._desk.sessions.find(request.session_hash)
-        return None if session is None else session.job
 
     def _progress(self, job: Job) -> str:
         return fragments.progress(job, self._desk.lane.ahead(job))

@@ -17,8 +17,8 @@ _MOST_UNFOLDED = 1_000_000
 # What weights and the notes of a training are made of.
 _KNOWN = re.compile(
     r"collections (OrderedDict|Counter)|_codecs encode|builtins (set|complex)|torch (Size|device|\w+Storage|[a-z]\w*)"
-    r"|torch\._utils _rebuild_(tensor(_v2)?|parameter(_with_state)?|qtensor)|torch\.serialization _get_layout"
-    r"|torch\.nn\.parameter Parameter|torch\._tensor _rebuild_from_type_v2"
+    r"|torch\._utils _rebuild_(tensor(_v[23])?|parameter(_with_state)?|qtensor)|torch\.serialization _get_layout"
+    r"|torch\.storage UntypedStorage|torch\.nn\.parameter Parameter|torch\._tensor _rebuild_from_type_v2"
 )
 
 
