@@ -14,6 +14,7 @@ Study = Mapping[str, Numbers]
 """The numbers of each plan that was computed."""
 
 CONSTRAINED = ("VM", "IVM", "AVM", "IBM")  # the variants of the paper's tables
+_BLACK_IMAGE = ("black-image", "black-image-deep")
 _WITH_VARIANTS = ("main", "resnet50", "googlenet", "cub", "paper")
 _BETTER = {"insertion": True, "deletion": False, "mse": False, "cosine": True}
 _NAMES = {"mse": "MSE"}
@@ -119,7 +120,7 @@ def _h4(study: Study) -> Iterator[Comparison | None]:
 
 
 def _h5(study: Study) -> Iterator[Comparison | None]:
-    for numbers, pair in _black(study):
+    for numbers, pair in black_images(study):
         fired = values(numbers, pair, "FEI-NONE", "fired")
         for variant in ("VM", "IVM", "IBM"):
             others = values(numbers, pair, f"FEI-{variant}", "fired")
@@ -129,7 +130,7 @@ def _h5(study: Study) -> Iterator[Comparison | None]:
 
 
 def _h6(study: Study) -> Iterator[Comparison | None]:
-    for numbers, pair in _black(study):
+    for numbers, pair in black_images(study):
         where, fired = numbers.plan.pairs[pair].name, values(numbers, pair, "FEI-AVM", "fired")
         if fired is not None:
             above = where == _SEQUENTIAL
@@ -137,10 +138,11 @@ def _h6(study: Study) -> Iterator[Comparison | None]:
             yield rate_against(where, what, fired, _FIRES, above=above)
 
 
-def _black(study: Study) -> Iterator[tuple[Numbers, int]]:
-    if "black-image" in study:
-        for pair in range(len(study["black-image"].plan.pairs)):
-            yield study["black-image"], pair
+def black_images(study: Study) -> Iterator[tuple[Numbers, int]]:
+    """Every network on which black images were tried."""
+    for name in _BLACK_IMAGE:
+        for pair in range(len(study[name].plan.pairs) if name in study else 0):
+            yield study[name], pair
 
 
 def _in_ablation(
@@ -195,8 +197,8 @@ HYPOTHESES = (
                "Share of trials in which the target becomes the top class at some quantile.",
                "NONE 93 to 98 %, the others at most .4 %.", _h5),
     Hypothesis("H6", "On black images AVM fires on sequential networks only.",
-               "MobileNetV1 is the only plain chain; SqueezeNet branches, EfficientNet-Lite0 has skips. To fire means: "
-               "in more than half of the trials.",
+               "MobileNetV1 is the only plain chain; SqueezeNet and GoogLeNet branch, the others have skips. To fire "
+               "means: in more than half of the trials.",
                "AlexNet 94 %, VGG16 95 %; ResNet50 .1 %, GoogLeNet 0 %.", _h6),
     Hypothesis("H7", "Clipping early sites matters more than clipping late ones.",
                "MSE and cosine with the first 2/13, 4/13 or 7/13 of the sites clipped alone, against the last 6/13.",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from studies import _protocols, _steps
-from studies._hypotheses import HYPOTHESES, Hypothesis, Study
+from studies._hypotheses import HYPOTHESES, Hypothesis, Study, black_images, values
 from studies._verdicts import NO, OPEN, YES, Comparison
 
 from fei.bench._cells import metric_name
@@ -155,16 +155,8 @@ def _mean_place(places: list[int]) -> str:
 
 
 def _fires(study: Study, name: str) -> str:
-    if "black-image" not in study:
-        return "–"
-    numbers = study["black-image"]
-    row = [each.label for each in numbers.plan.methods].index(name)
-    fired = [
-        value
-        for pair in range(len(numbers.plan.pairs))
-        for value in numbers.values(pair, row, Quantity("black-image", "fired")).ravel()
-        if not math.isnan(value)
-    ]
+    found = [values(numbers, pair, name, "fired") for numbers, pair in black_images(study)]
+    fired = [value for each in found if each is not None for value in each.ravel() if not math.isnan(value)]
     return f"{sum(fired):.0f} of {len(fired)}" if fired else "–"
 
 
