@@ -17,6 +17,7 @@ from pathlib import Path
 
 from studies import _sections as sections
 from studies import _steps
+from studies._confidence import insertions, lead_table, overshoot_table
 from studies._figures import CAPTIONS, drawn
 from studies._hypotheses import HYPOTHESES
 from studies._plans import FOLDER, ORDER, SCORES
@@ -138,6 +139,13 @@ def _methods(stores: dict[str, Store], study: dict[str, Numbers], prose: section
         yield sections.words(prose, "external")
         yield sections.bench_table(stores["main"], "external")
         yield _image("faithfulness")
+        found = insertions(stores)
+        yield "### More than the network says of the photograph\n"
+        yield sections.words(prose, "overshoot")
+        yield overshoot_table(found)
+        yield "### Where the network is unsure\n"
+        yield sections.words(prose, "unsure")
+        yield lead_table(found)
         yield "### Inside the networks\n"
         yield sections.words(prose, "internal")
         yield sections.bench_table(stores["main"], "internal")
