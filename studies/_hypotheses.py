@@ -155,11 +155,11 @@ def _in_ablation(
     alike: bool = False,
 ) -> Iterator[Comparison | None]:
     """Rows of the ablation against one of them, or turned around."""
-    if "ablation" in study:
+    for pair in range(len(study["ablation"].plan.pairs) if "ablation" in study else 0):
         for label in rows:
             one, two = (other, label) if turned else (label, other)
             for metric in metrics:
-                yield _difference(study["ablation"], 0, one, two, metric, alike=alike)
+                yield _difference(study["ablation"], pair, one, two, metric, alike=alike)
 
 
 def _h7(study: Study) -> Iterator[Comparison | None]:
