@@ -14,12 +14,12 @@ Study = Mapping[str, Numbers]
 """The numbers of each plan that was computed."""
 
 CONSTRAINED = ("VM", "IVM", "AVM", "IBM")  # the variants of the paper's tables
-_BLACK_IMAGE = ("black-image", "black-image-deep")
+_BLACK_IMAGE = ("black-image", "black-image-more")
 _WITH_VARIANTS = ("main", "resnet50", "googlenet", "cub", "paper")
 _BETTER = {"insertion": True, "deletion": False, "mse": False, "cosine": True}
 _NAMES = {"mse": "MSE"}
-_SEQUENTIAL = "MobileNetV1"
-_WITHOUT_SKIPS = (_SEQUENTIAL, "SqueezeNet")
+_SEQUENTIAL = ("MobileNetV1", "MobileNetV1 with ReLU")
+_WITHOUT_SKIPS = ("MobileNetV1", "SqueezeNet")
 _FIRES = 0.5  # of the trials: between the paper's 94 % and .1 %
 # Of insertion and cosine, and of MSE as a share: what the paper's own table calls alike is within half of it.
 _ALIKE, _ALIKE_SHARE = 0.05, 0.1
@@ -133,7 +133,7 @@ def _h6(study: Study) -> Iterator[Comparison | None]:
     for numbers, pair in black_images(study):
         where, fired = numbers.plan.pairs[pair].name, values(numbers, pair, "FEI-AVM", "fired")
         if fired is not None:
-            above = where == _SEQUENTIAL
+            above = where in _SEQUENTIAL
             what = f"FEI-AVM fires in {'more' if above else 'less'} than half of the trials"
             yield rate_against(where, what, fired, _FIRES, above=above)
 

@@ -206,8 +206,8 @@ def _inside_fei(stores: dict[str, Store], study: dict[str, Numbers], prose: sect
             yield sections.bench_table(stores[name], layout)
             if name in CAPTIONS:
                 yield _image(name)
-            if f"{name}-deep" in stores:
-                yield sections.bench_table(stores[f"{name}-deep"], layout)
+            if f"{name}-more" in stores:
+                yield sections.bench_table(stores[f"{name}-more"], layout)
 
 
 def _image(name: str, caption: str = "") -> str:
