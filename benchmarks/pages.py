@@ -17,7 +17,6 @@ from pathlib import Path
 import architectures
 import baselines
 import defaults
-import diagnostics
 import growth
 import methods
 import metrics
@@ -77,10 +76,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "methods": lambda: methods.table(Results("methods")),
 }
 BLOCKS |= {f"defaults-{part}": lambda part=part: defaults.table(Results("defaults"), part) for part in defaults.PARTS}
-BLOCKS |= {
-    f"diagnostics-{network}": lambda network=network: diagnostics.table(Results("diagnostics"), network)
-    for network in diagnostics.NETWORKS
-}
 
 
 def filled(text: str) -> str:
