@@ -46,6 +46,7 @@ bench: $(INSTALLED_TEST)
 
 study: $(INSTALLED_TEST)
 	$(BIN)/python -m studies.run
+	$(BIN)/python -m studies.other_class
 	$(BIN)/python -m studies.page
 
 kill: $(INSTALLED_TEST)

@@ -10,7 +10,7 @@ from studies._hypotheses import CONSTRAINED
 from fei.bench._markdown import escaped
 from fei.bench.store import Store
 
-_PLANS = ("main", "resnet50")  # the same methods and photographs
+_PLANS = ("thirty", "resnet50")
 _AGAINST = "Grad-CAM"
 _INSERTION = """
     SELECT pair, method, item, probability, avg(value) FROM results
@@ -21,7 +21,7 @@ Insertions = dict[str, dict[str, dict[str, tuple[float, float]]]]
 
 
 def insertions(stores: Mapping[str, Store]) -> Insertions:
-    """The numbers of all methods on the networks of the main table."""
+    """The numbers of all methods on the four networks."""
     found: Insertions = {}
     for plan in _PLANS:
         for pair, method, item, probability, value in stores[plan].rows(_INSERTION) if plan in stores else ():
@@ -30,9 +30,9 @@ def insertions(stores: Mapping[str, Store]) -> Insertions:
 
 
 def overshoot_table(found: Insertions) -> str:
-    """On how many photographs a method's insertion is above the probability of the whole photograph."""
+    """On how many photographs a method's insertion is above what the network says of the whole photograph."""
     lines = _head(found)
-    for method in dict.fromkeys(method for each in found.values() for method in each):
+    for method in next(iter(found.values()), {}):
         rows = [each.get(method, {}).values() for each in found.values()]
         above = [sum(value > probability for probability, value in row) for row in rows]
         if any(above):

@@ -15,7 +15,7 @@ Study = Mapping[str, Numbers]
 
 CONSTRAINED = ("VM", "IVM", "AVM", "IBM")  # the variants of the paper's tables
 _BLACK_IMAGE = ("black-image", "black-image-more")
-_WITH_VARIANTS = ("main", "resnet50", "googlenet", "cub", "paper")
+_WITH_VARIANTS = ("thirty", "resnet50", "googlenet", "cub", "paper")
 _BETTER = {"insertion": True, "deletion": False, "mse": False, "cosine": True}
 _NAMES = {"mse": "MSE"}
 _SEQUENTIAL = ("MobileNetV1", "MobileNetV1 with ReLU")

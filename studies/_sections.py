@@ -10,9 +10,10 @@ from studies import _protocols, _steps
 from studies._hypotheses import HYPOTHESES, Hypothesis, Study, black_images, values
 from studies._verdicts import NO, OPEN, YES, Comparison
 
-from fei.bench._cells import metric_name
+from fei.bench._cells import LEVEL, metric_name
 from fei.bench._markdown import escaped
 from fei.bench._numbers import Numbers, Quantity
+from fei.bench._statistics import images_needed
 from fei.bench.store import Store
 from fei.bench.tables import Table, table
 
@@ -28,7 +29,7 @@ def words(prose: Prose, name: str) -> str:
 
 
 def bench_table(store: Store, layout: str) -> str:
-    """A table of the benchmark, its notes, and its paired tests folded away.
+    """A table of the benchmark, its notes, and its paired tests folded away, where any could be significant.
 
     With intervals over the photographs; of several seeds it shows the spread over these, and the intervals folded away.
     """
@@ -37,8 +38,8 @@ def bench_table(store: Store, layout: str) -> str:
     parts = [made.markdown(intervals=not seeds), "\n".join(f"- {escaped(note)}" for note in _notes(made))]
     if seeds:
         parts.append(f"<details><summary>95 % intervals</summary>\n\n{made.markdown(intervals=True)}\n</details>")
-    if text := made.tests():
-        parts.append(f"<details><summary>Paired tests</summary>\n\n{text}\n</details>")
+    if _could_tell_apart(made):
+        parts.append(f"<details><summary>Paired tests</summary>\n\n{made.tests()}\n</details>")
     return "\n".join(parts) + "\n"
 
 
@@ -50,6 +51,12 @@ def _notes(made: Table) -> list[str]:
         ).replace(", which the CSV file names", "")
         for note in made.notes
     ]
+
+
+def _could_tell_apart(made: Table) -> bool:
+    """Whether a table has tests and images enough for any of them to be significant."""
+    tests = [cell.test for line in made.cells for cell in line if cell is not None and cell.test is not None]
+    return bool(tests) and max(test.images for test in tests) >= images_needed(len(tests), LEVEL)
 
 
 def shape_table(numbers: Numbers) -> str:
@@ -64,6 +71,23 @@ def shape_table(numbers: Numbers) -> str:
             for metric in ("gini", "rank_tv")
         ]
         cells = ["–" if e is None else f"{e.mean:.3f}" for e in found]
+        lines.append(f"| {escaped(numbers.plan.methods[row].label)} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def sanity_table(numbers: Numbers) -> str:
+    """Similarity to the original map after the first of the cascade's stages, and along the rest of it."""
+    stages = numbers.layers(0, "sanity", "ssim")
+    few = sorted({max(1, len(stages) * eighths // 8) for eighths in (0, 1, 2, 4, 6, 8)})
+    heads = [f"{name}<br>{number} of {len(stages)}" for name in ("SSIM", "Spearman") for number in few]
+    lines = [f"| method | {' | '.join(heads)} |", "| :-- |" + " --: |" * len(heads)]
+    for row in numbers.rows:
+        found = [
+            numbers.estimate(0, row, Quantity("sanity", metric, "", stages[number - 1]))
+            for metric in ("ssim", "spearman")
+            for number in few
+        ]
+        cells = ["–" if each is None else f"{each.mean:.2f}" for each in found]
         lines.append(f"| {escaped(numbers.plan.methods[row].label)} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -120,7 +144,7 @@ def variants_table(study: Study) -> str:
     metrics = {"insertion": True, "deletion": False, "mse": False, "cosine": True}
     places: dict[str, dict[str, list[int]]] = {name: {metric: [] for metric in metrics} for name in names}
     networks = 0
-    for plan in ("main", "resnet50", "googlenet", "cub"):
+    for plan in ("thirty", "resnet50", "googlenet", "cub"):
         for pair in range(len(study[plan].plan.pairs) if plan in study else 0):
             networks += 1
             for metric, higher in metrics.items():

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from studies import _sections as sections
-from studies import _steps
+from studies import _steps, other_class
 from studies._confidence import insertions, lead_table, overshoot_table
 from studies._figures import CAPTIONS, drawn
 from studies._hypotheses import HYPOTHESES
@@ -43,7 +43,7 @@ def results(folder: Path) -> str:
     """
     with ExitStack() as stack:
         stores = {name: stack.enter_context(opened(name, folder)) for name in ORDER if committed(name, folder)}
-        return "\n".join(_results(stores)).rstrip() + "\n"
+        return "\n".join(_results(stores, other_class.rows(folder))).rstrip() + "\n"
 
 
 def with_numbers(folder: Path, page: str) -> str:
@@ -100,7 +100,7 @@ def _is(file: Path, text: str) -> bool:
     return file.is_file() and file.read_text(encoding="utf-8") == text
 
 
-def _results(stores: dict[str, Store]) -> Iterator[str]:
+def _results(stores: dict[str, Store], asked: list[other_class.Row]) -> Iterator[str]:
     prose = tomllib.loads((FOLDER / "prose.toml").read_text(encoding="utf-8"))
     study = {name: Numbers(store) for name, store in stores.items()}
     yield "# Results\n\n" + _HEAD
@@ -124,7 +124,7 @@ def _results(stores: dict[str, Store]) -> Iterator[str]:
         yield f"<details><summary>The photographs</summary>\n\n{photographs_table(stores['main'])}\n</details>\n"
     yield sections.words(prose, "selection")
     yield from _methods(stores, study, prose)
-    yield from _inside_fei(stores, study, prose)
+    yield from _inside_fei(stores, study, asked, prose)
     yield "## The claims, one by one\n"
     yield (RULE or "").partition("\n\n")[2]
     for hypothesis in HYPOTHESES:
@@ -139,13 +139,6 @@ def _methods(stores: dict[str, Store], study: dict[str, Numbers], prose: section
         yield sections.words(prose, "external")
         yield sections.bench_table(stores["main"], "external")
         yield _image("faithfulness")
-        found = insertions(stores)
-        yield "### More than the network says of the photograph\n"
-        yield sections.words(prose, "overshoot")
-        yield overshoot_table(found)
-        yield "### Where the network is unsure\n"
-        yield sections.words(prose, "unsure")
-        yield lead_table(found)
         yield "### Inside the networks\n"
         yield sections.words(prose, "internal")
         yield sections.bench_table(stores["main"], "internal")
@@ -154,19 +147,26 @@ def _methods(stores: dict[str, Store], study: dict[str, Numbers], prose: section
             "<details><summary>How concentrated and how rough the maps are</summary>\n\n"
             f"{sections.shape_table(study['main'])}\n</details>\n"
         )
-    for name, title, prose_name in (
-        ("resnet50", "ResNet50", None),
-        ("seeds", "Three seeds", "seeds"),
-        ("cub", "Birds", "cub"),
-        ("googlenet", "GoogLeNet", "googlenet"),
-        ("paper", "The paper's preset", "paper"),
+    for name, title in (
+        ("thirty", "Thirty photographs"),
+        ("resnet50", "ResNet50"),
+        ("seeds", "Three seeds"),
+        ("cub", "Birds"),
+        ("googlenet", "GoogLeNet"),
+        ("paper", "The paper's preset"),
     ):
         if name in stores:
             yield f"### {title}\n"
-            if prose_name:
-                yield sections.words(prose, prose_name)
+            yield sections.words(prose, name)
             yield sections.bench_table(stores[name], "external")
             yield sections.bench_table(stores[name], "internal")
+    if found := insertions(stores):
+        yield "### More than the network says of the photograph\n"
+        yield sections.words(prose, "overshoot")
+        yield overshoot_table(found)
+        yield "### Where the network is unsure\n"
+        yield sections.words(prose, "unsure")
+        yield lead_table(found)
     if "main" in stores:
         yield "### Layer by layer\n"
         yield sections.words(prose, "layers")
@@ -179,7 +179,9 @@ def _methods(stores: dict[str, Store], study: dict[str, Numbers], prose: section
         yield from sections.protocol_section(study["protocols"])
 
 
-def _inside_fei(stores: dict[str, Store], study: dict[str, Numbers], prose: sections.Prose) -> Iterator[str]:
+def _inside_fei(
+    stores: dict[str, Store], study: dict[str, Numbers], asked: list[other_class.Row], prose: sections.Prose
+) -> Iterator[str]:
     if "steps" in study:
         yield "## Quality against passes\n"
         yield sections.words(prose, "steps")
@@ -198,7 +200,6 @@ def _inside_fei(stores: dict[str, Store], study: dict[str, Numbers], prose: sect
         ("black-image", "Black images", "black-image"),
         ("ablation", "The choices inside FEI", "ablation"),
         ("residual", "Residual additions", "ablation"),
-        ("sanity", "Cascading randomisation", "sanity"),
     ):
         if name in stores:
             yield f"## {title}\n"
@@ -208,6 +209,15 @@ def _inside_fei(stores: dict[str, Store], study: dict[str, Numbers], prose: sect
                 yield _image(name)
             if f"{name}-more" in stores:
                 yield sections.bench_table(stores[f"{name}-more"], layout)
+    if "sanity" in study:
+        yield "## Cascading randomisation\n"
+        yield sections.words(prose, "sanity")
+        yield sections.sanity_table(study["sanity"])
+        yield _image("sanity")
+    if asked:
+        yield "## Is the map about the class?\n"
+        yield sections.words(prose, "other_class")
+        yield other_class.table(asked)
 
 
 def _image(name: str, caption: str = "") -> str:

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from fei.bench._labels import Point, place_labels
-from fei.bench._statistics import estimate, holm, paired, places, proportion
+from fei.bench._statistics import estimate, holm, images_needed, paired, places, proportion
 from fei.bench._style import new_figure
 from fei.bench.figures import figures
 from fei.bench.plan import parse_plan
@@ -145,6 +145,16 @@ def test_holms_correction_by_hand():
     assert holm([]) == []
 
 
+@pytest.mark.parametrize("tests", [1, 2, 5, 36, 144])
+def test_fewer_images_than_needed_cannot_be_significant(tests):
+    def least(images):  # all differences of one sign: nothing speaks louder
+        p = paired(np.arange(1.0, images + 1)[:, None], np.zeros((images, 1)))[1]
+        return min(holm([p] + [1.0] * (tests - 1)))
+
+    needed = images_needed(tests, 0.05)
+    assert least(needed) < 0.05 <= least(needed - 1)
+
+
 # Tables
 
 
@@ -233,6 +243,7 @@ def test_ours_are_tested_against_the_best_baseline_with_holms_correction(tmp_pat
     assert tests["FEI-VM"].difference == pytest.approx(0.045)
     assert "| FEI-VM | **0.545**<sup>+</sup> |" in made.markdown()
     assert "Strong, the best baseline of each column" in " ".join(made.notes)
+    assert "With so few images" not in " ".join(made.notes)
     row = next(row for row in csv.DictReader(io.StringIO(made.csv())) if row["method"] == "FEI-VM")
     assert float(row["p_holm"]) == tests["FEI-VM"].corrected
     assert (float(row["low"]), float(row["high"])) == pytest.approx(
@@ -240,6 +251,15 @@ def test_ours_are_tested_against_the_best_baseline_with_holms_correction(tmp_pat
     )
     assert float(row["mean"]) == pytest.approx(0.545)
     assert row["group"] == ""
+
+
+def test_a_table_of_too_few_images_says_that_nothing_can_be_marked(tmp_path):
+    items = [f"{number}.png" for number in range(5)]
+    methods = {"Weak": "saliency", "FEI-VM": "fei-vm"}
+    scores = same(methods, items, [0], lambda label, *_: {"insertion": 0.9 if label == "FEI-VM" else 0.1})
+    with run(tmp_path, scores, methods=methods, seeds=[0]) as store:
+        notes = " ".join(table(store, "external").notes)
+    assert "With so few images nothing can be marked: it takes 6 at least." in notes
 
 
 def test_an_ablation_has_blocks_and_is_compared_with_its_first_row(tmp_path):

@@ -1,4 +1,4 @@
-"""The study's tables of insertion against the probability of the whole photograph."""
+"""The study's tables of insertion against the probability of the whole photograph, and of one class against another."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `studies` is a folder of the repository, not of the package
 
+from studies import other_class
 from studies._confidence import insertions, lead_table, overshoot_table
 from studies._scores import opened
 
@@ -50,3 +51,10 @@ def test_the_committed_scores_are_read() -> None:
     means = tuple(sum(column) / len(pairs) for column in zip(*pairs, strict=True))
     assert abs(means[1] - expected[0][0]) < 1e-12
     assert abs(means[0] - expected[0][1]) < 1e-12
+
+
+def test_the_answers_for_two_classes_are_averaged_over_the_photographs() -> None:
+    asked = [{"network": "SqueezeNet", "method": "gradcam", "spearman": value} for value in (0.5, 0.5, 0.2)]
+    found = cells(other_class.table(asked))
+    assert found["gradcam"] == ["0.40 [0.20, 0.50]", "–"]
+    assert found["fei-vm"] == ["–", "–"]

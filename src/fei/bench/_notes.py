@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fei.bench._cells import LEVEL, Cell, metric_name
 from fei.bench._numbers import Failure, Numbers
+from fei.bench._statistics import images_needed
 
 if TYPE_CHECKING:
     from fei.bench.tables import Table
@@ -105,10 +106,14 @@ def _tests(table: Table, against_first: bool) -> list[str]:
     else:
         listed = "; ".join(f"{label}: {' / '.join(names)}" for label, names in against.items())
         other = f"the best baseline of the column ({listed})"
-    return [
+    note = (
         f"Marked + and −: better and worse than {other}; Wilcoxon's signed-rank test over the images, two-sided, "
         f"p < {LEVEL} after Holm's correction for the {len(tests)} tests of this table."
-    ]
+    )
+    needed = images_needed(len(tests), LEVEL)
+    if max(test.images for _, test in tests) < needed:
+        note += f" With so few images nothing can be marked: it takes {needed} at least."
+    return [note]
 
 
 def _filled(table: Table) -> list[Cell]:

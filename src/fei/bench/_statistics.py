@@ -125,6 +125,15 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
+def images_needed(tests: int, level: float) -> int:
+    """How many images it takes for any of so many tests to be significant at a level.
+
+    All differences of n images having one sign, the two-sided p of Wilcoxon's test is 2^(1 − n), and Holm's correction
+    multiplies the smallest p by the number of tests.
+    """
+    return math.floor(math.log2(tests / level)) + 2
+
+
 def _means(values: Values, axis: int) -> Values:
     """The means along an axis of what is known, without the places where nothing is."""
     known = np.isfinite(values)
