@@ -14,6 +14,7 @@ Study = Mapping[str, Numbers]
 """The numbers of each plan that was computed."""
 
 CONSTRAINED = ("VM", "IVM", "AVM", "IBM")  # the variants of the paper's tables
+_ABLATIONS = ("ablation", "ablation-chain")
 _BLACK_IMAGE = ("black-image", "black-image-more")
 _WITH_VARIANTS = ("thirty", "resnet50", "googlenet", "cub", "paper")
 _BETTER = {"insertion": True, "deletion": False, "mse": False, "cosine": True}
@@ -155,11 +156,11 @@ def _in_ablation(
     alike: bool = False,
 ) -> Iterator[Comparison | None]:
     """Rows of the ablation against one of them, or turned around."""
-    for pair in range(len(study["ablation"].plan.pairs) if "ablation" in study else 0):
-        for label in rows:
+    for plan in _ABLATIONS:
+        for label in rows if plan in study else ():
             one, two = (other, label) if turned else (label, other)
             for metric in metrics:
-                yield _difference(study["ablation"], pair, one, two, metric, alike=alike)
+                yield _difference(study[plan], 0, one, two, metric, alike=alike)
 
 
 def _h7(study: Study) -> Iterator[Comparison | None]:

@@ -207,8 +207,9 @@ def _inside_fei(
             yield sections.bench_table(stores[name], layout)
             if name in CAPTIONS:
                 yield _image(name)
-            if f"{name}-more" in stores:
-                yield sections.bench_table(stores[f"{name}-more"], layout)
+            for more in (f"{name}-more", f"{name}-chain"):
+                if more in stores:
+                    yield sections.bench_table(stores[more], layout)
     if "sanity" in study:
         yield "## Cascading randomisation\n"
         yield sections.words(prose, "sanity")
