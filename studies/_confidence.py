@@ -10,7 +10,7 @@ from studies._hypotheses import CONSTRAINED
 from fei.bench._markdown import escaped
 from fei.bench.store import Store
 
-_PLANS = ("thirty", "resnet50")
+_PLANS = ("twenty", "resnet50")
 _AGAINST = "Grad-CAM"
 _INSERTION = """
     SELECT pair, method, item, probability, avg(value) FROM results

@@ -144,7 +144,7 @@ def variants_table(study: Study) -> str:
     metrics = {"insertion": True, "deletion": False, "mse": False, "cosine": True}
     places: dict[str, dict[str, list[int]]] = {name: {metric: [] for metric in metrics} for name in names}
     networks = 0
-    for plan in ("thirty", "resnet50", "googlenet", "cub"):
+    for plan in ("twenty", "resnet50", "googlenet", "cub"):
         for pair in range(len(study[plan].plan.pairs) if plan in study else 0):
             networks += 1
             for metric, higher in metrics.items():

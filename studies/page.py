@@ -148,7 +148,7 @@ def _methods(stores: dict[str, Store], study: dict[str, Numbers], prose: section
             f"{sections.shape_table(study['main'])}\n</details>\n"
         )
     for name, title in (
-        ("thirty", "Thirty photographs"),
+        ("twenty", "Twenty photographs"),
         ("resnet50", "ResNet50"),
         ("seeds", "Three seeds"),
         ("cub", "Birds"),

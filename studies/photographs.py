@@ -19,7 +19,7 @@ from fei.data import Dataset, load
 ROOT = Path(__file__).resolve().parents[1]
 PREFIX = "../shared/assets"  # how the plans write the folder of the assets
 ASSETS = Path(os.environ.get("FEI_ASSETS", ROOT / PREFIX))
-LARGEST = 30
+LARGEST = 20
 # Classes of the photographs in benchmarks/ (the defaults were tuned on the first four), and of the first trials.
 USED = frozenset(
     {

@@ -200,15 +200,15 @@ def _around(mean: float) -> list[float]:
 def test_claims_about_variants() -> None:
     variants = {f"FEI-{name}": {"insertion": _around(0.5), "mse": _around(1.0)} for name in ("VM", "IVM", "AVM", "IBM")}
     none = {"FEI-NONE": {"insertion": _around(0.8), "mse": _around(3.0)}}
-    assert _verdict("H1", thirty=_Numbers("thirty", variants | none)) == "holds"
-    assert _verdict("H2", thirty=_Numbers("thirty", variants | none)) == "holds"
+    assert _verdict("H1", twenty=_Numbers("twenty", variants | none)) == "holds"
+    assert _verdict("H2", twenty=_Numbers("twenty", variants | none)) == "holds"
     reversed_ = {"FEI-NONE": {"insertion": _around(0.1), "mse": _around(0.2)}}
-    assert _verdict("H1", thirty=_Numbers("thirty", variants | reversed_)) == "not"
-    assert _verdict("H2", thirty=_Numbers("thirty", variants | reversed_)) == "not"
-    assert _verdict("H4", thirty=_Numbers("thirty", variants)) == "not testable here"
+    assert _verdict("H1", twenty=_Numbers("twenty", variants | reversed_)) == "not"
+    assert _verdict("H2", twenty=_Numbers("twenty", variants | reversed_)) == "not"
+    assert _verdict("H4", twenty=_Numbers("twenty", variants)) == "not testable here"
     best = variants | {"FEI-IBM": {"insertion": _around(0.7)}}
-    assert _verdict("H4", thirty=_Numbers("thirty", best)) == "holds"
-    assert _verdict("H4", thirty=_Numbers("thirty", best | {"FEI-AVM": {"insertion": _around(0.9)}})) == "partly"
+    assert _verdict("H4", twenty=_Numbers("twenty", best)) == "holds"
+    assert _verdict("H4", twenty=_Numbers("twenty", best | {"FEI-AVM": {"insertion": _around(0.9)}})) == "partly"
 
 
 def test_the_claim_about_vm_is_against_every_method() -> None:
