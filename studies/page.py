@@ -138,7 +138,6 @@ def _methods(stores: dict[str, Store], study: dict[str, Numbers], prose: section
         yield "## All methods\n"
         yield sections.words(prose, "external")
         yield sections.bench_table(stores["main"], "external")
-        yield _image("faithfulness")
         yield "### Inside the networks\n"
         yield sections.words(prose, "internal")
         yield sections.bench_table(stores["main"], "internal")
@@ -160,6 +159,8 @@ def _methods(stores: dict[str, Store], study: dict[str, Numbers], prose: section
             yield sections.words(prose, name)
             yield sections.bench_table(stores[name], "external")
             yield sections.bench_table(stores[name], "internal")
+            if name == "twenty":
+                yield _image("faithfulness")
     if found := insertions(stores):
         yield "### More than the network says of the photograph\n"
         yield sections.words(prose, "overshoot")
