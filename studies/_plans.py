@@ -15,7 +15,7 @@ SCORES = FOLDER / "scores"
 # The most important first: whoever has to stop early has these.
 ORDER = (
     "steps", "main", "black-image", "paper", "ablation", "sanity", "residual", "resnet50", "cub", "protocols", "seeds",
-    "googlenet", "black-image-more", "twenty", "ablation-chain",
+    "googlenet", "black-image-more", "black-image-penalty", "twenty", "ablation-chain",
 )  # fmt: skip
 # What a trial changes in a method's options: as little work as it takes to go through all of its code.
 _LEAST: Mapping[str, Any] = {

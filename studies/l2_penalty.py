@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,20 @@ from fei.core.quantiles import ProjectedUpdate
 from fei.core.sites import Site, find_sites
 from fei.errors import InputError
 from fei.methods import Baseline
+
+
+@dataclass(frozen=True)
+class Blends:
+    """Images, references and masks (N, masks, 1, H, W)."""
+
+    inputs: Tensor
+    references: Tensor
+    alphas: Tensor
+
+    def perturbed(self) -> Tensor:
+        """α⊙x + (1 − α)⊙R, (N, masks, C, H, W)."""
+        x = self.inputs[:, None]
+        return torch.lerp(self.references[:, None].expand_as(x), x, self.alphas)
 
 
 class L2Penalty(Baseline):
@@ -37,11 +52,18 @@ class L2Penalty(Baseline):
         self._fei = fei.FEI(nn.Identity(), "none", steps=steps)
         if self._fei.settings.constraint != "projection":
             raise InputError("the default preset no longer projects; write the penalty for its constraint")
+        self._masks: list[Tensor] = []
 
     @property
     def config(self) -> dict[str, Any]:
         """λ, and the settings of FEI that are shared."""
         return {"weight": self.weight, "fei": self._fei.config}
+
+    def explain(self, model: nn.Module, inputs: Tensor, target: Any = None, **options: Any) -> Blends:
+        """The images that the masks end with, for the black-image test; the reference is given."""
+        self._masks.clear()
+        self(model, inputs, target, **options)
+        return Blends(inputs, options["reference"], torch.stack(self._masks))
 
     def maps(self, task: Any) -> Tensor:
         """The map of one image: the mean of its masks."""
@@ -61,6 +83,7 @@ class L2Penalty(Baseline):
             (gradient,) = torch.autograd.grad(loss, alpha)
             update.step(gradient[None], None)
             task.advance((step + 1) / settings.steps)
+        self._masks.append(update.alpha[0])
         return update.alpha.mean((1, 2))
 
     def _loss(self, task: Any, sites: list[Site], blend: Tensor, kept: dict[int, Tensor]) -> Tensor:

@@ -131,6 +131,8 @@ def _results(stores: dict[str, Store], asked: list[other_class.Row]) -> Iterator
         yield sections.hypothesis_section(hypothesis, study, prose)
     yield "## Gallery\n"
     yield sections.words(prose, "gallery")
+    for file in sorted((ROOT / "docs" / "images").glob("gallery-*.jpg")):
+        yield f"![All methods on {file.stem.removeprefix('gallery-')}](images/{file.name})\n"
 
 
 def _methods(stores: dict[str, Store], study: dict[str, Numbers], prose: sections.Prose) -> Iterator[str]:
@@ -208,7 +210,7 @@ def _inside_fei(
             yield sections.bench_table(stores[name], layout)
             if name in CAPTIONS:
                 yield _image(name)
-            for more in (f"{name}-more", f"{name}-chain"):
+            for more in (f"{name}-more", f"{name}-penalty", f"{name}-chain"):
                 if more in stores:
                     yield sections.bench_table(stores[more], layout)
     if "sanity" in study:
