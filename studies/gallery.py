@@ -87,23 +87,26 @@ def _kept(run: Path) -> dict[tuple[str, str, str], NDArray[Any]]:
     return {place: values for place, values in found.items() if values is not None}
 
 
-def sheet(rows: Sequence[tuple[str, Pixels, dict[str, NDArray[Any]]]], headline: str) -> Image.Image:
+def sheet(
+    rows: Sequence[tuple[str, Pixels, dict[str, NDArray[Any]]]], headline: str, columns: int = _COLUMNS
+) -> Image.Image:
     """Photographs one below the other, each with the maps of all methods over it.
 
     Args:
         rows: For each photograph a caption, its pixels and its maps.
         headline: What they have in common.
+        columns: Pictures in a line.
     """
-    lines = -(-(len(rows[0][2]) + 1) // _COLUMNS)
+    lines = -(-(len(rows[0][2]) + 1) // columns)
     height = len(rows) * lines * (_TILE + _TITLE) + 0.3
-    figure = notebook_figure(figsize=(_COLUMNS * _TILE, height), dpi=130)
+    figure = notebook_figure(figsize=(columns * _TILE, height), dpi=130)
     figure.suptitle(headline, fontsize=9, x=0.005, y=1 - 0.08 / height, ha="left", va="top")
     for number, (caption, pixels, maps) in enumerate(rows):
         tiles = {caption: pixels} | {label: _over(pixels, values) for label, values in maps.items()}
         for place, (label, tile) in enumerate(tiles.items()):
-            line, column = number * lines + place // _COLUMNS, place % _COLUMNS
+            line, column = number * lines + place // columns, place % columns
             bottom = height - 0.3 - (line + 1) * (_TILE + _TITLE)
-            box = (column / _COLUMNS + 0.002, bottom / height, 1 / _COLUMNS - 0.004, _TILE / height)
+            box = (column / columns + 0.002, bottom / height, 1 / columns - 0.004, _TILE / height)
             axes = figure.add_axes(box)
             axes.imshow(tile, interpolation="lanczos")
             axes.set_axis_off()

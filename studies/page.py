@@ -218,6 +218,7 @@ def _inside_fei(
         yield sections.words(prose, "sanity")
         yield sections.sanity_table(study["sanity"])
         yield _image("sanity")
+        yield "![Maps of one photograph as SqueezeNet loses its weights.](images/results-sanity-strips.jpg)\n"
     if asked:
         yield "## Is the map about the class?\n"
         yield sections.words(prose, "other_class")
