@@ -35,15 +35,16 @@ BY_HAND = ("which-variant.md", "performance.md")  # with numbers of the study be
 _HEAD = "<!-- Written by `python -m studies.page`; the words are in studies/prose.toml. -->\n"
 
 
-def results(folder: Path) -> str:
+def results(folder: Path, docs: Path = ROOT / "docs") -> str:
     """The page of the results.
 
     Args:
         folder: Where the scores are.
+        docs: Where the page is; it shows the gallery that is there.
     """
     with ExitStack() as stack:
         stores = {name: stack.enter_context(opened(name, folder)) for name in ORDER if committed(name, folder)}
-        return "\n".join(_results(stores, other_class.rows(folder))).rstrip() + "\n"
+        return "\n".join(_results(stores, other_class.rows(folder), docs)).rstrip() + "\n"
 
 
 def with_numbers(folder: Path, page: str) -> str:
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scores", type=Path, default=SCORES)
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     options = parser.parse_args(arguments)
-    pages = {RESULTS: results(options.scores)}
+    pages = {RESULTS: results(options.scores, options.docs)}
     for name in BY_HAND:
         if (options.docs / name).is_file():
             pages[name] = with_numbers(options.scores, (options.docs / name).read_text(encoding="utf-8"))
@@ -100,7 +101,7 @@ def _is(file: Path, text: str) -> bool:
     return file.is_file() and file.read_text(encoding="utf-8") == text
 
 
-def _results(stores: dict[str, Store], asked: list[other_class.Row]) -> Iterator[str]:
+def _results(stores: dict[str, Store], asked: list[other_class.Row], docs: Path) -> Iterator[str]:
     prose = tomllib.loads((FOLDER / "prose.toml").read_text(encoding="utf-8"))
     study = {name: Numbers(store) for name, store in stores.items()}
     yield "# Results\n\n" + _HEAD
@@ -131,7 +132,7 @@ def _results(stores: dict[str, Store], asked: list[other_class.Row]) -> Iterator
         yield sections.hypothesis_section(hypothesis, study, prose)
     yield "## Gallery\n"
     yield sections.words(prose, "gallery")
-    for file in sorted((ROOT / "docs" / "images").glob("gallery-*.jpg")):
+    for file in sorted((docs / "images").glob("gallery-*.jpg")):
         yield f"![All methods on {file.stem.removeprefix('gallery-')}](images/{file.name})\n"
 
 

@@ -348,6 +348,18 @@ def test_places_and_tests(means, better, p, seed):
     assert statistics.paired(one, one) == (0.0, 1.0, 6)
 
 
+@covers("bench._statistics.images_needed")
+@examples(30)
+@given(tests=st.integers(1, 2000), level=st.floats(0.001, 0.2))
+def test_fewer_images_than_needed_cannot_be_significant(tests, level):
+    def least(images):  # all differences of one sign: nothing speaks louder
+        p = stats.wilcoxon(np.arange(1.0, images + 1), method="exact").pvalue
+        return min(statistics.holm([p] + [1.0] * (tests - 1)))
+
+    needed = statistics.images_needed(tests, level)
+    assert least(needed) < level <= least(needed - 1)
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
