@@ -236,13 +236,17 @@ async def abandoned(site: Site, chance: random.Random, target: Target) -> list[t
 
 async def crowd(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
     """More connections than the server bears, all at once, which say nothing."""
-    opened = await asyncio.gather(
-        *(asyncio.open_connection(site.host, site.port) for _ in range(300)), return_exceptions=True
-    )
-    await asyncio.sleep(chance.random())
-    for one in opened:
-        if not isinstance(one, BaseException):
-            one[1].close()
+    opened: list[asyncio.StreamWriter] = []
+
+    async def join() -> None:
+        opened.append((await asyncio.open_connection(site.host, site.port))[1])
+
+    try:
+        await asyncio.gather(*(join() for _ in range(300)), return_exceptions=True)
+        await asyncio.sleep(chance.random())
+    finally:  # also where the time is over
+        for writer in opened:
+            writer.close()
     return []
 
 
