@@ -63,6 +63,14 @@ class Broken(Small):
         raise ValueError("the weights\\nare on the moon")
 
 
+class Garbled(Small):
+    def forward(self, x):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise SystemError("returned a result with an exception set") from error
+
+
 class Slow(Small):
     calls = 0
 
@@ -429,6 +437,11 @@ def test_ctrl_c_is_one_line_130_and_no_files(place):
         time.sleep(0.05)
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=30)
-    assert child.returncode == 130
-    assert (out, err.strip()) == ("", "Interrupted.")
+    assert (child.returncode, out, err.strip()) == (130, "", "Interrupted.")
     assert outputs(place / "fei-out") == []
+
+
+def test_an_interrupt_that_other_code_made_an_error_of_is_still_one(place):
+    child = process("explain", "a.png", "--model", "net.py:Garbled", "--steps", "1", cwd=place)
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, out, err.strip()) == (130, "", "Interrupted.")
