@@ -41,6 +41,7 @@ MODULES = (
 
 # Why these have no property test of their own.
 EXEMPT = {
+    "what it does shows under an interrupt: tests/test_cli.py": {"core.dataflow.WatchingMode"},
     "reads files, or names of them: fuzzed by reliability/fuzz.py": {
         "bench.Plan",
         "bench.Store",

@@ -77,29 +77,15 @@ def run(words: list[str]) -> int:
         except (KeyboardInterrupt, typer.Abort, Interrupted) as error:
             code, how = INTERRUPTED, str(error) if isinstance(error, Interrupted) else how
         except Exception as error:
-            if not _interrupted(error):
-                complain(error, debug=debug)
-                if as_json:
-                    print_line({"error": sentence(error)})
-                return exit_code(error)
-            code = INTERRUPTED
+            complain(error, debug=debug)
+            if as_json:
+                print_line({"error": sentence(error)})
+            return exit_code(error)
     if code == INTERRUPTED:  # typer itself may have turned the interrupt into this code
         note(how)
         if as_json:
             print_line({"error": how})
     return int(code)
-
-
-def _interrupted(error: BaseException) -> bool:
-    """Whether an error came of an interrupt: code between Python and C may turn one into an error of its own."""
-    seen: list[BaseException] = []
-    before: BaseException | None = error
-    while before is not None and before not in seen:
-        if isinstance(before, KeyboardInterrupt):
-            return True
-        seen.append(before)
-        before = before.__cause__ or before.__context__
-    return False
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

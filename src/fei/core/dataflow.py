@@ -100,7 +100,22 @@ class Flow:
     rows: int
 
 
-class _Tracer(TorchFunctionMode):
+class WatchingMode(TorchFunctionMode):
+    """A mode that can be interrupted anywhere.
+
+    Torch takes a mode off its stack while it handles a call, and an interrupt in the wrong moment leaves it off. To
+    find it gone is no error then: what is on its way is the interrupt.
+    """
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        try:
+            super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        except RuntimeError:
+            if error is None:
+                raise
+
+
+class _Tracer(WatchingMode):
     """Records calls and follows values by identity; tensors are kept alive so that no identity is used twice."""
 
     def __init__(self) -> None:

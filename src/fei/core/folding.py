@@ -23,10 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 from fei.core.checks import layout_of
-from fei.core.dataflow import Call, CallKey, Flow, function_name, tensors_in, uncompiled
+from fei.core.dataflow import Call, CallKey, Flow, WatchingMode, function_name, tensors_in, uncompiled
 from fei.core.sites import Site
 
 _DTYPES = (torch.float32, torch.float64)
@@ -219,7 +218,7 @@ def _is_pointwise(weight: Tensor, stride: Any = 1, padding: Any = 0, dilation: A
     )
 
 
-class _Reader(TorchFunctionMode):
+class _Reader(WatchingMode):
     """Keeps the weights of convolutions, and scale and shift of BatchNorms in evaluation mode."""
 
     def __init__(self) -> None:

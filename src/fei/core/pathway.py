@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from fei.core.clipgrad import Rule
-from fei.core.dataflow import CallKey, Flow, function_name, tensors_in, uncompiled
+from fei.core.dataflow import CallKey, Flow, WatchingMode, function_name, tensors_in, uncompiled
 from fei.core.folding import Folding, find_folding, is_watched
 from fei.core.sites import Site
 from fei.errors import ModelError
@@ -24,7 +23,7 @@ from fei.errors import ModelError
 Visitor = Callable[[int, Tensor], None]
 
 
-class _SiteVisitor(TorchFunctionMode):
+class _SiteVisitor(WatchingMode):
     """Calls `visit(i, value)` when the i-th site's value has just been computed."""
 
     def __init__(self, sites: Sequence[Site], visit: Visitor, rows: int, folding: Folding) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from fei.core.dataflow import function_name, tensors_in
+from fei.core.dataflow import WatchingMode, function_name, tensors_in
 from fei.core.sites import Site
 from fei.errors import ModelError
 
@@ -64,7 +63,7 @@ class Head:
             return self._model(image)
 
 
-class _Following(TorchFunctionMode):
+class _Following(WatchingMode):
     """Knows which values depend on the image, and when the site is reached."""
 
     def __init__(self, site: Site) -> None:

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.overrides import TorchFunctionMode
 
 from fei._random_state import forked_random_state
 from fei.core.checks import explained_failure
-from fei.core.dataflow import tensors_in
+from fei.core.dataflow import WatchingMode, tensors_in
 from fei.core.randomness import generator_for
 from fei.core.sites import resolve_name
 from fei.errors import InputError, ModelError
@@ -69,7 +68,7 @@ class Layer:
         }
 
 
-class _Uses(TorchFunctionMode):
+class _Uses(WatchingMode):
     """Notes when each tensor was last an argument of a torch function, whichever module made the call."""
 
     def __init__(self) -> None:
