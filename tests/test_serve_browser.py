@@ -285,5 +285,6 @@ def test_nothing_serious_stands_in_anyones_way(visit):
     options = {"runOnly": ["wcag2a", "wcag2aa"], "iframes": False}  # the explorer has a test of its own
     for viewport in (DESKTOP, PHONE):
         visitor.page.set_viewport_size(viewport)
+        visitor.page.wait_for_timeout(1000)  # colours fade in, of a button that may be pressed again for one
         assert serious_faults(visitor.page, options) == {}
         assert visitor.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
