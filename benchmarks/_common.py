@@ -128,7 +128,7 @@ def markdown(head: list[str], lines: list[list[str]]) -> str:
 
 def sorted_by(values: Tensor, jitter: Tensor) -> Tensor:
     """Indices from the highest value to the lowest, equal values in the order of `jitter`."""
-    first = jitter.argsort()
+    first = jitter.argsort(stable=True)
     return first[values[first].argsort(descending=True, stable=True)]
 
 
@@ -150,7 +150,7 @@ class Results:
     def __init__(self, name: str) -> None:
         RESULTS.mkdir(parents=True, exist_ok=True)
         self.path = RESULTS / f"{name}.jsonl"
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
         self.rows: list[dict[str, Any]] = [json.loads(line) for line in lines]
 
     def once(self, key: dict[str, Any], compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class Results:
     def append(self, row: dict[str, Any]) -> dict[str, Any]:
         """Add a row."""
         self.rows.append(row)
-        with self.path.open("a") as file:
+        with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         return row
 

@@ -91,7 +91,7 @@ def family_seconds() -> float:
     parents, ticks = {}, {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            fields = file.read_text().rpartition(")")[2].split()
+            fields = file.read_text(encoding="utf-8").rpartition(")")[2].split()
             pid = int(file.parent.name)
             parents[pid], ticks[pid] = int(fields[1]), int(fields[11]) + int(fields[12])
     family = {os.getpid()}

@@ -24,6 +24,7 @@ import numpy as np
 from _common import ASSETS, Results
 from PIL import Image
 
+from fei._processors import usable_processors
 from fei.bench import LocalEngine, Outcome, Plan, Unit, run
 from fei.bench._context import WorkerContext
 from fei.bench.plan import parse_plan
@@ -93,13 +94,13 @@ class Watch:
 def resident_bytes() -> int:
     """Memory of this process; its peak where the system does not tell more."""
     if sys.platform == "linux":
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def trivial_plan(folder: Path, units: int) -> Plan:
     """So many units on a network of three layers."""
-    (folder / "net.py").write_text(_NETWORK)
+    (folder / "net.py").write_text(_NETWORK, encoding="utf-8")
     (folder / "photos").mkdir()
     for number in range(_IMAGES):
         pixels = np.random.default_rng(number).integers(0, 256, (16, 16, 3), dtype=np.uint8)
@@ -156,7 +157,7 @@ def measure_workers(results: Results, images: int) -> None:
         "rate_1": round(rates[1], 3),
         "rate_2": round(rates[2], 3),
         "ratio": round(rates[2] / rates[1], 3),
-        "processors": os.cpu_count(),
+        "processors": usable_processors(),
         "load": round(os.getloadavg()[0], 2),
     }
     results.append(row)

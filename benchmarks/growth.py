@@ -70,7 +70,7 @@ def step_seconds(model: Classifier, point: dict[str, Any]) -> float:
 def resident(field: str) -> int | None:
     """A line of the kernel's account of this process in bytes: VmRSS now, VmHWM at most; ``None`` without one."""
     status = _PROCESS / "status"
-    found = re.search(rf"{field}:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    found = re.search(rf"{field}:\s+(\d+) kB", status.read_text(encoding="utf-8")) if status.exists() else None
     return int(found[1]) * 1024 if found else None
 
 
@@ -80,7 +80,7 @@ def peak_bytes(model: Classifier, point: dict[str, Any]) -> int | None:
     before = resident("VmRSS")
     if before is None:
         return None
-    (_PROCESS / "clear_refs").write_text("5")  # the high-water mark starts anew
+    (_PROCESS / "clear_refs").write_text("5", encoding="utf-8")  # the high-water mark starts anew
     explained(model, point, 1)
     after = resident("VmHWM")
     return None if after is None else after - before
@@ -110,7 +110,7 @@ def in_fresh_process(network: str, point: dict[str, Any], base: dict[str, Any], 
     wanted = json.dumps({"network": network, "point": point, "base": base, "repeats": repeats})
     environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     command = [sys.executable, str(ROOT / "growth.py"), "--point", wanted]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment, encoding="utf-8")
     row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return row
 

@@ -95,12 +95,12 @@ def main() -> None:
     check = parser.parse_args().check
     stale: list[Path] = []
     for page in sorted(DOCS.glob("*.md")):
-        text = page.read_text()
+        text = page.read_text(encoding="utf-8")
         new = filled(text)
         if new != text:
             stale.append(page)
             if not check:
-                page.write_text(new)
+                page.write_text(new, encoding="utf-8")
                 print("wrote", page.name)
     if not check and Results("growth").rows:
         growth.figure(Results("growth"), DOCS / "images" / "growth.svg")

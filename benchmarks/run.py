@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "parts": {name: Results(name).rows for part in parts for name in RESULTS_OF[part]},
         }
         path = options.json or RESULTS / "performance.json"
-        path.write_text(json.dumps(document, indent=1) + "\n")
+        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         print(f"\nwrote {path}")
 
 

@@ -48,7 +48,9 @@ def interpreter(code: str) -> list[str]:
 @functools.cache
 def modules(what: str) -> set[str]:
     """What a fresh interpreter has imported afterwards."""
-    done = subprocess.run(interpreter(program(what) + _REPORT), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        interpreter(program(what) + _REPORT), capture_output=True, text=True, check=True, encoding="utf-8"
+    )
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 

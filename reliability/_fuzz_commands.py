@@ -137,7 +137,7 @@ def _record() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
-            Path("net.py").write_text(NETWORK)
+            Path("net.py").write_text(NETWORK, encoding="utf-8")
             Path("r.jpg").write_bytes(_photo())
             read_image("r.jpg")
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

@@ -255,7 +255,7 @@ def _limit_memory() -> None:
 
 def _reset_peak() -> int:
     """Forget the most memory that the process had (Linux), and tell what it has."""
-    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w") as file:
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="utf-8") as file:
         file.write("5")
     return _status("VmRSS:")
 

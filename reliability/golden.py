@@ -85,7 +85,7 @@ def tolerance(name: str, spread: float) -> float:
 
 def load() -> dict[str, Any]:
     """The stored values."""
-    stored: dict[str, Any] = json.loads(STORED.read_text())
+    stored: dict[str, Any] = json.loads(STORED.read_text(encoding="utf-8"))
     return stored
 
 
@@ -108,13 +108,13 @@ def write() -> None:
         "entries": entries,
     }
     STORED.parent.mkdir(parents=True, exist_ok=True)
-    STORED.write_text(_text(facts))
+    STORED.write_text(_text(facts), encoding="utf-8")
 
 
 def _started(environment: dict[str, str], options: list[str]) -> subprocess.Popen[str]:
     """A process that computes all entries in another environment."""
     command = [sys.executable, __file__, "--print", *options]
-    return subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, text=True, encoding="utf-8")
 
 
 def _output(process: subprocess.Popen[str]) -> str:

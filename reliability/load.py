@@ -60,7 +60,7 @@ class Server:
 
     def held(self) -> tuple[float, int, int]:
         """Memory in MB, descriptors and threads."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
         memory, threads = (int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("VmRSS", "Threads"))  # type: ignore[index]
         return memory / 1024, len(os.listdir(f"/proc/{self.pid}/fd")), threads
 
@@ -105,15 +105,23 @@ def server(root: Path, *, kernel: bool, quick: bool) -> Iterator[Server]:
     if kernel:
         words = ["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=%file", "-o", str(kernel_log), *words]
     with (
-        (root / "terminal.txt").open("w") as terminal,
+        (root / "terminal.txt").open("w", encoding="utf-8") as terminal,
         subprocess.Popen(
-            words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=terminal, cwd=empty
+            words,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+            cwd=empty,
+            encoding="utf-8",
         ) as process,
     ):
         address = process.stdout.readline().strip()  # type: ignore[union-attr]
         if not address:
-            raise RuntimeError(f"the server did not start: {(root / 'terminal.txt').read_text()[-2000:]}")
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            raise RuntimeError(
+                f"the server did not start: {(root / 'terminal.txt').read_text(encoding='utf-8')[-2000:]}"
+            )
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()
         pid = int(children[0]) if kernel else process.pid
         try:
             yield Server(address, process, pid, folder, log, kernel_log if kernel else None)
@@ -145,7 +153,7 @@ async def load(running: Server, target: Target, seconds: float, seed: int, compa
 
 
 def _mark(running: Server, what: str) -> None:
-    with running.log.open("a") as log:
+    with running.log.open("a", encoding="utf-8") as log:
         log.write(json.dumps(["mark", what]) + "\n")
 
 
@@ -200,7 +208,7 @@ def allowed() -> list[str]:
 
 def touched(running: Server) -> dict[str, list[str]]:
     """What the server wrote outside its folder, read that it had no business with, or should never do at all."""
-    lines = [json.loads(line) for line in running.log.read_text().splitlines()]
+    lines = [json.loads(line) for line in running.log.read_text(encoding="utf-8").splitlines()]
     begin = lines.index(["mark", "attacks begin"])
     inside, code = str(running.folder), allowed()
     known = {path for kind, path in lines[:begin] if kind == "read"}
@@ -222,7 +230,7 @@ def kernel_touched(running: Server) -> dict[str, Any]:
     names = re.compile(
         r"\b(?:creat|unlink|unlinkat|rename|renameat2?|mkdir|mkdirat|rmdir|link|symlink|chmod|truncate)\("
     )
-    with running.kernel_log.open(errors="replace") as log:
+    with running.kernel_log.open(errors="replace", encoding="utf-8") as log:
         for line in log:
             calls += 1
             secret += "secret.txt" in line

@@ -57,7 +57,7 @@ def _coverage(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command, *rest = words
     environment = os.environ | {"COVERAGE_FILE": str(folder / ".coverage"), "PYTHONPATH": str(PROJECT / "src")}
     line = [sys.executable, "-m", "coverage", command, f"--rcfile={SETTINGS}", *rest]
-    return subprocess.run(line, cwd=PROJECT, env=environment, text=True, check=False)
+    return subprocess.run(line, cwd=PROJECT, env=environment, text=True, check=False, encoding="utf-8")
 
 
 def measure(tests: Sequence[str], folder: Path) -> int:

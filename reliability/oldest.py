@@ -63,7 +63,9 @@ def run_file(python: str, name: str, timeout: float) -> dict[str, Any]:
         command = [python, "-B", "-m", "pytest", *options, f"tests/test_{name}.py"]
         environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
         try:
-            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout)
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, encoding="utf-8"
+            )
         except subprocess.TimeoutExpired:
             return {"passed": 0, "failed": [f"the file took more than {timeout:g} s"], "skipped": []}
         if not report.exists():
@@ -103,7 +105,7 @@ def write(by_file: dict[str, dict[str, Any]], versions: dict[str, str | None]) -
         "by_file": by_file,
     }
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    RESULTS.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def main() -> int:
@@ -113,9 +115,11 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds a file may take")
     parser.add_argument("files", nargs="*", help="such as clipgrad for tests/test_clipgrad.py; run again if named")
     given = parser.parse_args()
-    printed = subprocess.run([given.python, "-c", _VERSIONS, *PACKAGES], capture_output=True, text=True, check=True)
+    printed = subprocess.run(
+        [given.python, "-c", _VERSIONS, *PACKAGES], capture_output=True, text=True, check=True, encoding="utf-8"
+    )
     versions: dict[str, str | None] = json.loads(printed.stdout)
-    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    before = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     by_file = before.get("by_file", {}) if before.get("versions") == versions else {}
     for name in given.files or [name for name in FILES if name not in by_file]:
         by_file[name] = run_file(given.python, name, given.timeout)

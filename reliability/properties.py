@@ -37,6 +37,7 @@ def run_file(file: Path, multiple: int) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
+        encoding="utf-8",
     )
     examples: dict[str, int] = {}
     name = ""

@@ -196,7 +196,7 @@ def _write(out: Path, soak: Soak, samples: Sequence[Sample], minutes: float, see
         "samples": [asdict(sample) for sample in samples[::step]],
     }
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(_lines(facts))
+    out.write_text(_lines(facts), encoding="utf-8")
     return passed
 
 
@@ -214,12 +214,12 @@ def _slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _children() -> Iterator[int]:
     for task in Path("/proc/self/task").iterdir():
-        yield from map(int, (task / "children").read_text().split())
+        yield from map(int, (task / "children").read_text(encoding="utf-8").split())
 
 
 def _hooks(model: nn.Module) -> int:

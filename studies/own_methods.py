@@ -29,7 +29,7 @@ class FewerChannels(ScoreCAM):
     def maps(self, task: Any) -> Tensor:
         """The map of one image."""
         features = features_at(task, self.layer)[0]
-        most = features.flatten(1).var(1).topk(min(self.channels, len(features))).indices
+        most = features.flatten(1).var(1).argsort(descending=True, stable=True)[: self.channels]
         kept = features[most]
         weighted = (self._weights(task, kept).view(-1, 1, 1) * kept).sum(0, keepdim=True)
         return upsample(weighted, task.images)

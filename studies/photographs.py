@@ -44,7 +44,7 @@ def main() -> None:
     """Print the seed, and the photographs in the order in which samples grow."""
     photographs = load(f"imagenet:{ASSETS / 'imagenet'}")
     seed = first_fresh_seed(photographs)
-    names = (ASSETS / "imagenet" / "classes.txt").read_text().splitlines()
+    names = (ASSETS / "imagenet" / "classes.txt").read_text(encoding="utf-8").splitlines()
     labels = {line.split(" ", 2)[1]: line.split(" ", 2)[2] for line in names}
     print(f"sample_seed = {seed}")
     drawn: list[str] = []

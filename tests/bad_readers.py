@@ -31,7 +31,7 @@ class BadReader:
         getattr(self, ask[0])(folder)
 
     def works(self, folder):
-        (folder / "own").write_text("a file of one's own")
+        (folder / "own").write_text("a file of one's own", encoding="utf-8")
         raise DataError("The file is damaged; save it anew.")
 
     def raises(self, folder):

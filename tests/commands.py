@@ -30,7 +30,7 @@ def run(*words):
 
 def furnish(folder, network, *images, size=(20, 20)):
     """Write a network and images of noise (the same ones every time) into a folder."""
-    (folder / "net.py").write_text(network)
+    (folder / "net.py").write_text(network, encoding="utf-8")
     rng = np.random.default_rng(0)
     for name in images:
         (folder / name).parent.mkdir(exist_ok=True)

@@ -16,7 +16,7 @@ def put(file: Path, *, size: tuple[int, int] = (4, 3)) -> Path:
 
 def write(file: Path, *lines: str) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(f"{line}\n" for line in lines))
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return file
 
 

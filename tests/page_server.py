@@ -97,7 +97,7 @@ def page_server(folder, models, **limits):
     require("gradio")
     given = json.dumps({"models": models, "limits": limits, "folder": str(folder)})
     words = [sys.executable, "-c", _PROGRAM, given]
-    with subprocess.Popen(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as process:
         address = process.stdout.readline().strip()
         assert address, "the server did not start"
         try:

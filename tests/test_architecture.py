@@ -52,13 +52,13 @@ def imported(tree):
 @pytest.mark.parametrize("file", sorted(SOURCE.rglob("*.py")), ids=lambda file: str(file.relative_to(SOURCE)))
 def test_a_module_knows_what_is_to_its_left(file):
     here = PLACE[layer_of(file)]
-    assert [name for name in imported(ast.parse(file.read_text())) if PLACE[name] > here] == []
+    assert [name for name in imported(ast.parse(file.read_text(encoding="utf-8"))) if PLACE[name] > here] == []
 
 
 def test_core_needs_torch_alone():
     allowed = {"fei", "torch", "safetensors"}
     for file in (SOURCE / "core").glob("*.py"):
-        for node in ast.parse(file.read_text()).body:
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) else []
             others = {name.split(".")[0] for name in names} - allowed
@@ -66,7 +66,7 @@ def test_core_needs_torch_alone():
 
 
 def test_the_page_names_every_file_that_there_is():
-    page = PAGE.read_text()
+    page = PAGE.read_text(encoding="utf-8")
     told = set(re.findall(r"`((?:src/fei|tests|docs|studies|benchmarks|reliability)/[\w./-]+)`", page))
     root = PAGE.parent.parent
     assert [path for path in sorted(told) if not (root / path).exists()] == []

@@ -36,7 +36,7 @@ def linear_problem():
 
 def top(values, share):
     flat = values.flatten()
-    return set(flat.argsort(descending=True)[: round(share * len(flat))].tolist())
+    return set(flat.argsort(descending=True, stable=True)[: round(share * len(flat))].tolist())
 
 
 @pytest.mark.parametrize("nesting", ["independent", "cumulative"])

@@ -35,7 +35,7 @@ class StandIn:
         return "It does not load." if pair == 2 else None
 
     def note(self, text):
-        with (self._notes / "notes").open("a") as file:
+        with (self._notes / "notes").open("a", encoding="utf-8") as file:
             file.write(text + "\n")
 
     def compute(self, unit):
@@ -62,7 +62,7 @@ def context(folder, **options):
 
 
 def notes(folder):
-    return (folder / "notes").read_text().splitlines()
+    return (folder / "notes").read_text(encoding="utf-8").splitlines()
 
 
 def test_in_this_process_units_are_taken_one_at_a_time(tmp_path):

@@ -105,7 +105,7 @@ def test_wrong_files_are_told(tmp_path, monkeypatch):
         assert not (tmp_path / "out.parquet").exists()
     with pytest.raises(InputError, match="There is no exported table"):
         next(exchange.import_results(tmp_path / "none.csv"))
-    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     with pytest.raises(DataError, match="is no table of 'fei bench export'"):
         next(exchange.import_results(tmp_path / "other.csv"))
     monkeypatch.undo()

@@ -320,7 +320,7 @@ def test_a_disk_that_fails_ends_the_run_and_not_its_results(
     photos, tmp_path, undisturbed, monkeypatch, at_once, capsys, spoil, keeps, told, code
 ):
     folder, file = tmp_path / "run", tmp_path / "plan.toml"
-    file.write_text(plan_of(photos, top="keep_maps = true" if keeps else "").text)
+    file.write_text(plan_of(photos, top="keep_maps = true" if keeps else "").text, encoding="utf-8")
     words = ["bench", "run", str(file), "--out", str(folder), "--threads", "1", "--device", "cpu"]
     with monkeypatch.context() as patch:
         failing_after(patch, 3, spoil)
@@ -392,14 +392,14 @@ def wait_for(file, process):
 
 @posix
 def test_a_second_ctrl_c_ends_it_at_once(photos, tmp_path, undisturbed):
-    (tmp_path / "plan.toml").write_text(plan_of(photos).text)
+    (tmp_path / "plan.toml").write_text(plan_of(photos).text, encoding="utf-8")
     paths = [str(Path(__file__).parent), *sys.path]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     script = "from test_bench_faults import drive_slowly; drive_slowly()"
     process = subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path)],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    encoding="utf-8")  # fmt: skip
     wait_for(tmp_path / "committed", process)
     process.send_signal(signal.SIGINT)
     wait_for(tmp_path / "hangs", process)

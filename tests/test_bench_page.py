@@ -93,7 +93,8 @@ def benchmark(folder, *, keep_maps=True, protocols=(PROTOCOL, OTHER), pairs=PAIR
         "    print('loaded')\n"
         "    net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
         f"    net.input_size = {SIDE}\n"
-        "    return net\n"
+        "    return net\n",
+        encoding="utf-8",
     )
     (folder / "photos").mkdir()
     for item, name in enumerate(ITEMS):
@@ -397,8 +398,8 @@ def test_a_run_that_only_begun_has_a_page_too(tmp_path):
 
 def test_the_command_writes_the_page_beside_the_report(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.py").write_text(NETWORK)
-    (tmp_path / "plan.toml").write_text(PLAN.replace("retries = 0", "retries = 0\nkeep_maps = true"))
+    (tmp_path / "net.py").write_text(NETWORK, encoding="utf-8")
+    (tmp_path / "plan.toml").write_text(PLAN.replace("retries = 0", "retries = 0\nkeep_maps = true"), encoding="utf-8")
     (tmp_path / "photos").mkdir()
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 20, 3), dtype=np.uint8)).save("photos/a.png")
     assert fei("bench", "run", "plan.toml", "--out", "r") == 0

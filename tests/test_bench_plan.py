@@ -136,7 +136,7 @@ def test_files_that_are_no_plans(tmp_path):
     with pytest.raises(InputError, match="no text in UTF-8"):
         load_plan(binary)
     wrong = tmp_path / "wrong.toml"
-    wrong.write_text(TEXT.replace("steps", "stepz"))
+    wrong.write_text(TEXT.replace("steps", "stepz"), encoding="utf-8")
     with pytest.raises(InputError, match=r"wrong.toml: methods\[0\].options: "):
         load_plan(wrong)
 
@@ -261,12 +261,15 @@ def test_the_photographs_of_quick_plans_are_there():
 
 def test_to_read_a_plan_is_not_to_run_what_it_names(tmp_path, monkeypatch):
     canary = tmp_path / "canary"
-    (tmp_path / "named_code.py").write_text(f"open({str(canary)!r}, 'w').close()\ndef maps(model): ...\n")
+    (tmp_path / "named_code.py").write_text(
+        f"open({str(canary)!r}, 'w').close()\ndef maps(model): ...\n", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "plan.toml").write_text(
         'name = "x"\n[[pairs]]\nmodel = "named_code:network"\ndata = "photos"\n'
         '[[methods]]\nname = "named_code:maps"\noptions = { a = 1 }\n[[methods]]\nname = "fei-vm"\n'
-        "[black_image]\ntrials = 1\n[sanity]\nimages = 1\n"
+        "[black_image]\ntrials = 1\n[sanity]\nimages = 1\n",
+        encoding="utf-8",
     )
     plan = load_plan(tmp_path / "plan.toml")
     assert plan.black_image_methods() == [1]

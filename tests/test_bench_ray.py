@@ -67,7 +67,7 @@ def many(tmp_path_factory):
     """Images, a plan on them, and its table computed undisturbed, in this process."""
     folder = tmp_path_factory.mktemp("many")
     plan = make_plan(paint(folder / "photos", MANY), [COUNTED, FEI, SALIENCY], "keep_maps = true")
-    (folder / "plan.toml").write_text(plan.text)
+    (folder / "plan.toml").write_text(plan.text, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(LOG, raising=False)
         patch.delenv(PAUSE, raising=False)
@@ -127,9 +127,9 @@ def test_what_ray_tells_at_length_in_a_few_words():
 def test_the_cluster_file_of_the_docs_is_one():
     ray = require_ray()
     jsonschema, yaml = pytest.importorskip("jsonschema"), pytest.importorskip("yaml")
-    text = (Path(__file__).parents[1] / "docs" / "cluster.md").read_text()
+    text = (Path(__file__).parents[1] / "docs" / "cluster.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    schema = (Path(ray.__file__).parent / "autoscaler" / "ray-schema.json").read_text()
+    schema = (Path(ray.__file__).parent / "autoscaler" / "ray-schema.json").read_text(encoding="utf-8")
     jsonschema.validate(yaml.safe_load(block), json.loads(schema))
 
 
@@ -140,7 +140,7 @@ def parent_processes():
     parents = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
+            parents[int(file.parent.name)] = int(file.read_text(encoding="utf-8").rpartition(")")[2].split()[1])
     return parents
 
 
@@ -156,7 +156,7 @@ def listening(root):
                 inodes.add(os.readlink(link))
     found = set()
     for name in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+        for line in Path(f"/proc/net/{name}").read_text(encoding="utf-8").splitlines()[1:]:
             words = line.split()
             if words[3] == "0A" and f"socket:[{words[9]}]" in inodes:
                 found.add(words[1].split(":")[0])
@@ -165,14 +165,14 @@ def listening(root):
 
 def test_on_one_machine_it_is_reached_from_nowhere_else_and_ends_on_ctrl_c(many, tmp_path):
     require_ray()
-    (tmp_path / "plan.toml").write_text((many / "plan.toml").read_text())
+    (tmp_path / "plan.toml").write_text((many / "plan.toml").read_text(encoding="utf-8"), encoding="utf-8")
     words = ["bench", "run", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "run"), "--engine", "ray", "--json"]
     paths = [str(Path(__file__).parent), *sys.path]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), PAUSE: "0.1"}
     driver = subprocess.Popen(
         [sys.executable, "-m", "fei", *words, "--workers", "1"],
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    encoding="utf-8")  # fmt: skip
     while not committed(tmp_path / "run"):
         assert driver.poll() is None, driver.stderr.read()
         time.sleep(0.1)
@@ -214,7 +214,7 @@ def test_what_a_node_lacks_is_named_with_the_node(cluster, many, tmp_path, what)
     """A path that this process has and no other: through a file that it holds open."""
     folder = tmp_path / "mine"
     folder.mkdir()
-    (folder / "net.py").write_text("from test_bench_run import tiny\n")
+    (folder / "net.py").write_text("from test_bench_run import tiny\n", encoding="utf-8")
     paint(folder / "photos", 1)
     held = os.open(folder, os.O_RDONLY)
     mine = f"/proc/self/fd/{held}"
@@ -235,7 +235,7 @@ def test_what_a_node_lacks_is_named_with_the_node(cluster, many, tmp_path, what)
 def drive():
     """What a driver process does."""
     folder, address, workers = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    plan = parse_plan((folder / "plan.toml").read_text())
+    plan = parse_plan((folder / "plan.toml").read_text(encoding="utf-8"))
     run(plan, folder / "run", engine=RayEngine(workers, address=address), device="cpu")
 
 
@@ -265,7 +265,7 @@ def workers_of(cluster):
 
 
 def lines(file):
-    return file.read_text().split() if file.exists() else []
+    return file.read_text(encoding="utf-8").split() if file.exists() else []
 
 
 def until(enough, driver):
@@ -275,7 +275,7 @@ def until(enough, driver):
 
 
 def test_workers_nodes_and_drivers_that_are_killed_cost_nothing(cluster, many, tmp_path):
-    (tmp_path / "plan.toml").write_text((many / "plan.toml").read_text())
+    (tmp_path / "plan.toml").write_text((many / "plan.toml").read_text(encoding="utf-8"), encoding="utf-8")
     folder, log = tmp_path / "run", cluster.log
     for number in range(KILLS):
         before = committed(folder)
@@ -305,7 +305,7 @@ def test_workers_nodes_and_drivers_that_are_killed_cost_nothing(cluster, many, t
             cluster.add_node(**SMALL)
     before = committed(folder)
     log.unlink(missing_ok=True)
-    plan = parse_plan((tmp_path / "plan.toml").read_text())
+    plan = parse_plan((tmp_path / "plan.toml").read_text(encoding="utf-8"))
     summary = run(plan, folder, engine=RayEngine(address=cluster.address), device="cpu")
     assert (summary.done + summary.skipped, summary.failed) == (3 * MANY, 0)
     assert set(lines(log)) == {f"{n}.png" for n in range(MANY)} - before

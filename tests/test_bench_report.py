@@ -333,7 +333,9 @@ def test_two_data_sets_stand_over_their_networks(tmp_path):
 def test_latex_compiles(small, tmp_path):
     write_report(small, tmp_path / "out")
     command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "all.tex"]
-    done = subprocess.run(command, cwd=tmp_path / "out" / "tables", capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path / "out" / "tables", capture_output=True, text=True, check=False, encoding="utf-8"
+    )
     assert done.returncode == 0, done.stdout[-2000:]
 
 
@@ -350,7 +352,8 @@ def complete(tmp_path_factory):
         "def make():\n"
         "    net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
         "    net.input_size = 16\n"
-        "    return net\n"
+        "    return net\n",
+        encoding="utf-8",
     )
     (tmp_path / "photos").mkdir()
     generator = np.random.default_rng(0)
@@ -448,7 +451,7 @@ def test_a_run_without_numbers_has_a_report_too(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence(small, tmp_path):
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match=r"The report cannot be written to '.*file' \(.*\); choose another folder\."):
         write_report(small, tmp_path / "file")
 

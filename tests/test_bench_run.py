@@ -48,7 +48,7 @@ def counted(model, inputs, target):
     if PAUSE in os.environ:
         time.sleep(float(os.environ[PAUSE]))
     if LOG in os.environ:
-        with open(os.environ[LOG], "a") as file:
+        with open(os.environ[LOG], "a", encoding="utf-8") as file:
             file.write(f"{round(float(inputs[0, 0].mean()) * 255 / 5)}.png\n")
     return inputs[:, 1] - inputs[:, 2]
 
@@ -109,7 +109,7 @@ def log(tmp_path, monkeypatch):
     monkeypatch.setenv(LOG, str(file))
 
     def read():
-        lines = file.read_text().split() if file.exists() else []
+        lines = file.read_text(encoding="utf-8").split() if file.exists() else []
         file.unlink(missing_ok=True)
         return sorted(lines)
 
@@ -317,7 +317,7 @@ def test_what_fails_is_recorded_and_the_rest_goes_on(tmp_path):
 def test_a_score_that_fails_leaves_the_others(photos, tmp_path):
     # this protocol scores the predicted class alone
     lines = ["path,label", *(f"{photos}/{number}.png,{number % 4}" for number in range(6))]
-    (tmp_path / "list.csv").write_text("\n".join(lines))
+    (tmp_path / "list.csv").write_text("\n".join(lines), encoding="utf-8")
     data, top = f"csv:{tmp_path}/list.csv", "target = 'label'"
     end = "[metrics]\ninternal = false\nprotocols = ['fei-paper', 'rise']\n"
     summary = call(run, make_plan(data, [COUNTED], top, end), tmp_path / "run")
@@ -404,7 +404,7 @@ def test_trials_without_a_data_set_go_out_and_come_back(tmp_path, ending):
 
 def test_boxes_are_placed_on_the_preprocessed_image(photos, tmp_path):
     rows = ["path,label,left,top,right,bottom", f"{photos}/1.png,0,0,0,40,30", f"{photos}/2.png,0,0,0,1,30"]
-    (tmp_path / "list.csv").write_text("\n".join(rows))
+    (tmp_path / "list.csv").write_text("\n".join(rows), encoding="utf-8")
     end = "[metrics]\nexternal = false\ninternal = false\nlocalization = true\n"
     call(run, make_plan(f"csv:{tmp_path}/list.csv", [COUNTED], "", end), tmp_path / "run")
     with Store.open(tmp_path / "run", readonly=True) as store:
@@ -450,7 +450,7 @@ def many(tmp_path_factory):
     """Images, a plan on them, and its table computed undisturbed, in this process."""
     folder = tmp_path_factory.mktemp("many")
     plan = make_plan(paint(folder / "photos", MANY), [COUNTED, FEI, SALIENCY], "keep_maps = true")
-    (folder / "plan.toml").write_text(plan.text)
+    (folder / "plan.toml").write_text(plan.text, encoding="utf-8")
     call(run, plan, folder / "undisturbed")
     return folder
 
@@ -458,7 +458,13 @@ def many(tmp_path_factory):
 def drive():
     """What a driver process does."""
     folder, workers = Path(sys.argv[1]), int(sys.argv[2])
-    run(parse_plan((folder / "plan.toml").read_text()), folder / "run", workers=workers, threads=1, device="cpu")
+    run(
+        parse_plan((folder / "plan.toml").read_text(encoding="utf-8")),
+        folder / "run",
+        workers=workers,
+        threads=1,
+        device="cpu",
+    )
 
 
 def start_driver(folder, workers, log):
@@ -479,7 +485,7 @@ def committed(folder):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills processes by signals")
 def test_drivers_that_are_killed_lose_nothing_and_compute_nothing_twice(many, tmp_path):
-    (tmp_path / "plan.toml").write_text((many / "plan.toml").read_text())
+    (tmp_path / "plan.toml").write_text((many / "plan.toml").read_text(encoding="utf-8"), encoding="utf-8")
     folder, log = tmp_path / "run", tmp_path / "log"
     for number in range(KILLS):
         before = committed(folder)
@@ -495,17 +501,20 @@ def test_drivers_that_are_killed_lose_nothing_and_compute_nothing_twice(many, tm
         driver.send_signal(signal.SIGKILL)
         driver.wait()
         time.sleep(0.3)  # its workers end with it
-        computed = log.read_text().split() if log.exists() else []
+        computed = log.read_text(encoding="utf-8").split() if log.exists() else []
         assert not before & set(computed), "a unit was computed again after its commit"
         assert before <= committed(folder), "a commit was lost"
     before = committed(folder)
     with pytest.MonkeyPatch.context() as patch:
         log.unlink(missing_ok=True)
         patch.setenv(LOG, str(log))
-        summary = call(run, parse_plan((tmp_path / "plan.toml").read_text()), folder)
+        summary = call(run, parse_plan((tmp_path / "plan.toml").read_text(encoding="utf-8")), folder)
     assert summary.failed == 0
     assert summary.done + summary.skipped == 3 * MANY
-    assert set(log.read_text().split() if log.exists() else []) == {f"{n}.png" for n in range(MANY)} - before
+    assert (
+        set(log.read_text(encoding="utf-8").split() if log.exists() else [])
+        == {f"{n}.png" for n in range(MANY)} - before
+    )
     assert table(folder) == table(many / "undisturbed")
 
 
@@ -518,7 +527,7 @@ def test_two_workers_one_of_them_killed_give_the_same_tables(many, tmp_path):
             killed.append(multiprocessing.active_children()[0])
             killed[0].kill()
 
-    plan = parse_plan((many / "plan.toml").read_text())
+    plan = parse_plan((many / "plan.toml").read_text(encoding="utf-8"))
     summary = call(run, plan, tmp_path, workers=2, on_progress=kill_once)
     assert len(killed) == 1
     assert (summary.done, summary.failed) == (3 * MANY, 0)

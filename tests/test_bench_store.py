@@ -53,7 +53,7 @@ def test_what_is_committed_is_read_back(tmp_path, plan):
         assert store.counts() == {"done": 1, "failed": 0, "pending": 1}
     with Store.open(tmp_path / "run", readonly=True) as store:
         assert store.plan == plan
-        assert store.plan.text == TEXT == (tmp_path / "run" / "plan.toml").read_text()
+        assert store.plan.text == TEXT == (tmp_path / "run" / "plan.toml").read_text(encoding="utf-8")
         assert store.done_groups() == {"k1": {"map", "external/fei-paper/1"}}
         first, second = store.results()
         assert (first["pair"], first["method"], first["item"]) == ("Lite0", "Saliency", "1.png")
@@ -161,7 +161,9 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path, plan):
 def test_what_is_no_run(tmp_path, plan):
     with pytest.raises(InputError, match="There is no run in"):
         Store.open(tmp_path)
-    (tmp_path / "run.sqlite").write_text("something else entirely, and long enough not to pass for an empty file" * 9)
+    (tmp_path / "run.sqlite").write_text(
+        "something else entirely, and long enough not to pass for an empty file" * 9, encoding="utf-8"
+    )
     with pytest.raises(DataError, match="cannot be used"):
         Store.open(tmp_path)
     with pytest.raises(DataError, match="cannot be used"):
@@ -178,10 +180,10 @@ def test_a_crash_in_the_first_moment_leaves_a_folder_that_can_be_used(tmp_path, 
 
 
 def test_a_plan_of_someone_else_is_not_overwritten(tmp_path, plan):
-    (tmp_path / "plan.toml").write_text("mine")
+    (tmp_path / "plan.toml").write_text("mine", encoding="utf-8")
     with pytest.raises(InputError, match="is there already and is not this plan"):
         Store.create(tmp_path, plan)
-    assert (tmp_path / "plan.toml").read_text() == "mine"
+    assert (tmp_path / "plan.toml").read_text(encoding="utf-8") == "mine"
 
 
 def test_a_folder_that_cannot_be_made(tmp_path, plan):
@@ -215,7 +217,7 @@ def test_a_changed_plan_relinks_and_forgets_failures_without_numbers(tmp_path, p
         assert store.rows("SELECT key FROM units") == [("k1",)]
         assert store.rows("SELECT name FROM pairs") == [("Other",)]
         assert store.counts() == {"done": 0, "failed": 0, "pending": 1}
-    assert (tmp_path / "plan.toml").read_text() == other.text
+    assert (tmp_path / "plan.toml").read_text(encoding="utf-8") == other.text
 
 
 def test_keys_depend_on_content_alone():

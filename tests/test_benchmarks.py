@@ -46,7 +46,9 @@ FIELDS = {
 
 def started(*words, **environment):
     command = [sys.executable, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, cwd=FOLDER)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | environment, cwd=FOLDER, encoding="utf-8"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +57,10 @@ def toy(tmp_path_factory):
     path = tmp_path_factory.mktemp("bench") / "toy.json"
     done = started("run.py", "--toy", "--json", path)
     assert done.returncode == 0, done.stderr
-    assert not any('"toy"' in file.read_text() for file in (FOLDER / "results").iterdir())  # toys leave nothing behind
-    return done.stdout, json.loads(path.read_text())
+    assert not any(
+        '"toy"' in file.read_text(encoding="utf-8") for file in (FOLDER / "results").iterdir()
+    )  # toys leave nothing behind
+    return done.stdout, json.loads(path.read_text(encoding="utf-8"))
 
 
 def test_the_document_says_how_it_was_measured(toy):

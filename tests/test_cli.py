@@ -86,7 +86,7 @@ class Slow(Small):
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """An empty folder to work in, with a network and two images."""
-    (tmp_path / "net.py").write_text(NETWORK)
+    (tmp_path / "net.py").write_text(NETWORK, encoding="utf-8")
     noise = np.random.default_rng(0)
     for name in ("a.png", "b.jpg"):
         Image.fromarray(noise.integers(0, 256, (20, 24, 3)).astype(np.uint8)).save(tmp_path / name)
@@ -145,7 +145,7 @@ def test_explain_writes_picture_map_explanation_and_record(explain):
 
 def test_the_record_says_what_was_done_and_how_to_repeat_it(explain, run, place):
     explain("a.png --seed 3 --target light --reference black --variant IVM")
-    record = json.loads(Path("fei-out/a.json").read_text())
+    record = json.loads(Path("fei-out/a.json").read_text(encoding="utf-8"))
     assert record["schema"] == 1
     assert record["image"] == {"path": "a.png", "sha256": hashlib.sha256(Path("a.png").read_bytes()).hexdigest()}
     assert record["model"] == "net.py:Small"
@@ -173,13 +173,13 @@ def test_the_record_says_what_was_done_and_how_to_repeat_it(explain, run, place)
     code, _, _ = run([*shlex.split(record["command"])[1:], "--out", "again"])
     assert code == 0
     assert (np.load("again/a.map.npy") == first).all()
-    repeated = json.loads(Path("again/a.json").read_text())
+    repeated = json.loads(Path("again/a.json").read_text(encoding="utf-8"))
     assert repeated | {"seconds": 0} == record | {"seconds": 0}
 
 
 def test_the_prediction_is_explained_where_no_class_is_given(explain):
     explain("a.png")
-    record = json.loads(Path("fei-out/a.json").read_text())
+    record = json.loads(Path("fei-out/a.json").read_text(encoding="utf-8"))
     assert record["target"]["index"] == record["prediction"]["index"]
     assert record["target"]["chosen_by"] == "prediction"
     assert "--target" not in record["command"]
@@ -200,7 +200,7 @@ def test_images_of_the_same_name_do_not_overwrite_each_other_and_old_results_are
         code, _, _ = explain("a.png other/A.JPG")
         assert code == 0
         assert [name for name in outputs() if name.endswith(".json")] == ["A-2.json", "a.json"]
-    assert json.loads(Path("fei-out/A-2.json").read_text())["image"]["path"] == "other/A.JPG"
+    assert json.loads(Path("fei-out/A-2.json").read_text(encoding="utf-8"))["image"]["path"] == "other/A.JPG"
 
 
 def test_results_never_replace_an_image(tmp_path):
@@ -216,7 +216,7 @@ def test_a_method_without_masks_gives_a_map_and_leaves_no_old_explanation_behind
     code, _, err = explain("a.png")
     assert (code, err) == (0, "")
     assert outputs() == ["a.json", "a.map.npy", "a.overlay.png"]
-    record = json.loads(Path("fei-out/a.json").read_text())
+    record = json.loads(Path("fei-out/a.json").read_text(encoding="utf-8"))
     assert record["method"] == entry.name
     assert record["trace"] is None
 
@@ -245,7 +245,7 @@ def test_json_is_one_document_and_nothing_else(explain):
     files = document["results"][0]["files"]
     assert set(files) == {"picture", "map", "explanation", "record"}
     assert all(Path(file).is_file() for file in files.values())
-    written = json.loads(Path(files["record"]).read_text())
+    written = json.loads(Path(files["record"]).read_text(encoding="utf-8"))
     assert written | {"files": files} == document["results"][0]
     assert "hello from the network" in err
 
@@ -295,7 +295,7 @@ def test_help_version_and_the_list_of_methods_do_not_load_torch(words):
         "except SystemExit as stop:\n    assert stop.code == 0\n"
         "assert not {'torch', 'matplotlib', 'numpy'} & set(sys.modules), 'heavy'"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     assert "fei" in done.stdout
 
@@ -410,7 +410,7 @@ def test_what_nobody_expected_is_one_sentence_and_debug_shows_it_all(explain, mo
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path):
     def write():
         with replacing(tmp_path, "a") as temporary:
-            (temporary / "a.json").write_text("half")
+            (temporary / "a.json").write_text("half", encoding="utf-8")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(DataError, match=r"cannot be written.*\(No space left on device\)"):

@@ -35,7 +35,7 @@ name = "saliency"
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "plan.toml").write_text(PLAN)
+    (tmp_path / "plan.toml").write_text(PLAN, encoding="utf-8")
     return furnish(tmp_path, NETWORK, "photos/a.png", "photos/b.png")
 
 
@@ -58,10 +58,12 @@ def test_run_again_and_resume_compute_only_what_is_missing(place, capsys):
     assert last_line(capsys) | {"seconds": 0} == {
         "schema": 1, "run": "runs/plan", "computed": 0, "skipped": 4, "failed": 0, "seconds": 0, "reasons": [],
     }  # fmt: skip
-    (place / "more.toml").write_text(PLAN + '[[methods]]\nname = "random"\n')
+    (place / "more.toml").write_text(PLAN + '[[methods]]\nname = "random"\n', encoding="utf-8")
     assert fei("bench", "resume", "runs/plan", "--plan", "more.toml", "--json") == 0
     assert last_line(capsys)["computed"] == 2
-    assert (place / "runs" / "plan" / "plan.toml").read_text() == (place / "more.toml").read_text()
+    assert (place / "runs" / "plan" / "plan.toml").read_text(encoding="utf-8") == (place / "more.toml").read_text(
+        encoding="utf-8"
+    )
     assert fei("bench", "status", "runs/plan") == 0
     assert "tiny: 6 of 6 units done, 0 failed" in capsys.readouterr().out
     assert fei("bench", "status", "runs/plan", "--json") == 0
@@ -103,8 +105,8 @@ def test_an_export_is_as_good_as_a_run(place, capsys, ending):
 
 
 def test_diff_and_merge(place, capsys):
-    (place / "other.toml").write_text(PLAN.replace("steps = 2", "steps = 3"))
-    (place / "more.toml").write_text(PLAN.replace("saliency", "gradcam"))
+    (place / "other.toml").write_text(PLAN.replace("steps = 2", "steps = 3"), encoding="utf-8")
+    (place / "more.toml").write_text(PLAN.replace("saliency", "gradcam"), encoding="utf-8")
     for name in ("plan", "other", "more"):
         assert fei("bench", "run", f"{name}.toml", "--out", name) == 0
     capsys.readouterr()
@@ -132,14 +134,16 @@ def test_report_and_presets(place, capsys):
     assert fei(*words) == 0
     text = capsys.readouterr().out
     assert fei(*words, "--out", "figure.toml") == 0
-    assert (place / "figure.toml").read_text() == text
+    assert (place / "figure.toml").read_text(encoding="utf-8") == text
     assert "fei bench run figure.toml" in capsys.readouterr().out
     assert fei(*words, "--out", "figure.toml") == 2
     assert "is there already" in capsys.readouterr().err
     assert fei("bench", "run", "figure.toml", "--out", "r") == 0
     assert fei("bench", "report", "r") == 0
     assert "r/report/report.md" in capsys.readouterr().out
-    assert "FEI-VM [fast, 10 steps]" in (place / "r" / "report" / "report.md").read_text().replace("\\", "")
+    assert "FEI-VM [fast, 10 steps]" in (place / "r" / "report" / "report.md").read_text(encoding="utf-8").replace(
+        "\\", ""
+    )
 
 
 def test_ctrl_c_says_how_to_go_on(place, capsys, monkeypatch):
@@ -198,7 +202,9 @@ def test_progress_for_machines_and_without_a_terminal(monkeypatch, capsys):
 
 
 def test_a_unit_comes_out_again(place, capsys):
-    (place / "plan.toml").write_text(PLAN + "[black_image]\ntrials = 2\n[sanity]\nimages = 1\nlayers = 2\n")
+    (place / "plan.toml").write_text(
+        PLAN + "[black_image]\ntrials = 2\n[sanity]\nimages = 1\nlayers = 2\n", encoding="utf-8"
+    )
     assert fei("bench", "run", "plan.toml", "--out", "r") == 0
     capsys.readouterr()
     for kind in ("map", "black-image", "sanity"):
@@ -208,7 +214,7 @@ def test_a_unit_comes_out_again(place, capsys):
     assert fei("bench", "show", "r", key[:10]) == 0
     document = capsys.readouterr().out
     assert json.loads(document)["unit"] == key
-    (place / "unit.json").write_text(document)
+    (place / "unit.json").write_text(document, encoding="utf-8")
     assert fei("reproduce", "unit.json", "--json") == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "identical"
     assert fei("bench", "show", "r", "0" * 32) == 2
@@ -216,7 +222,7 @@ def test_a_unit_comes_out_again(place, capsys):
 
 
 def test_a_unit_that_comes_out_otherwise(place, capsys):
-    (place / "plan.toml").write_text(PLAN.replace("retries = 0", "keep_maps = true"))
+    (place / "plan.toml").write_text(PLAN.replace("retries = 0", "keep_maps = true"), encoding="utf-8")
     assert fei("bench", "run", "plan.toml", "--out", "r") == 0
     key = keys(place / "r")[0]
     with Store.open(place / "r") as store, store._transaction() as sql:
@@ -257,8 +263,8 @@ def test_an_explanation_comes_out_again(place, capsys, method):
 
 
 def test_what_is_no_result(place, capsys):
-    (place / "list.json").write_text("[]")
-    (place / "other.json").write_text('{"command": "fei sanity a.png"}')
+    (place / "list.json").write_text("[]", encoding="utf-8")
+    (place / "other.json").write_text('{"command": "fei sanity a.png"}', encoding="utf-8")
     for file, told in {
         "none.json": "cannot be read",
         "net.py": "is no JSON",
@@ -290,7 +296,7 @@ UNIT = {"unit": "k", "kind": "map", "status": "done", "plan": "", "scores": [], 
     ],
 )
 def test_a_record_with_a_part_that_no_record_has(place, capsys, document, told):
-    (place / "odd.json").write_text(json.dumps(document))
+    (place / "odd.json").write_text(json.dumps(document), encoding="utf-8")
     (place / "odd.map.npy").write_bytes(b"")
     assert fei("reproduce", "odd.json") == 1
     assert told in capsys.readouterr().err

@@ -24,7 +24,7 @@ def compare(*words):
 def test_numbers_files_and_table(place, capsys):
     assert compare("a.png", "--methods", "fei-vm,saliency", "--protocol", "fei-fine", "--target", "bright") == 0
     printed = capsys.readouterr().out
-    document = json.loads((place / "out" / "a.comparison.json").read_text())
+    document = json.loads((place / "out" / "a.comparison.json").read_text(encoding="utf-8"))
     assert document["target"] == {"index": 1, "label": "bright"}
     assert document["protocol"]["id"] == "fei-fine/1"
     model = fei.models.load("net.py:net")

@@ -56,7 +56,7 @@ class Chatty(Small):
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """An empty folder to work in, with a network and an image."""
-    (tmp_path / "net.py").write_text(NETWORK)
+    (tmp_path / "net.py").write_text(NETWORK, encoding="utf-8")
     pixels = np.random.default_rng(0).integers(0, 256, (30, 40, 3)).astype(np.uint8)
     Image.fromarray(pixels).save(tmp_path / "a.png")
     monkeypatch.chdir(tmp_path)
@@ -118,8 +118,8 @@ def test_black_image_files_hold_all_trials_and_the_command_repeats_it(run):
     document = json.loads(out)
     files = document.pop("files")
     assert files == {"table": "here/black-image.csv", "record": "here/black-image.json"}
-    assert json.loads(Path(files["record"]).read_text()) == document
-    with open(files["table"], newline="") as stream:
+    assert json.loads(Path(files["record"]).read_text(encoding="utf-8")) == document
+    with open(files["table"], newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     outcomes = [entry | {"method": r["method"]} for r in document["results"] for entry in r["outcomes"]]
     assert len(rows) == len(outcomes) == 6
@@ -175,7 +175,7 @@ def test_sanity_is_the_metric(run, mode):
     assert document["method"] == "fei-ibm"
     assert document["image"] == {"path": "a.png", "sha256": hashlib.sha256(Path("a.png").read_bytes()).hexdigest()}
     files = document.pop("files")
-    assert json.loads(Path(files["record"]).read_text()) == document
+    assert json.loads(Path(files["record"]).read_text(encoding="utf-8")) == document
     again = json.loads(run(" ".join([*shlex.split(document["command"])[1:], "--json", "--out", "again"]))[1])
     assert again["similarity"] == document["similarity"]
 
@@ -226,9 +226,9 @@ def test_wrong_usage_is_one_sentence_and_exit_2(run, words, expected):
 
 def test_files_appear_whole_or_not_at_all(tmp_path):
     def fail(file):
-        file.write_text("half")
+        file.write_text("half", encoding="utf-8")
         raise OSError(28, "No space left on device")
 
     with pytest.raises(DataError, match=r"cannot be written.*\(No space left on device\)"):
-        write_whole(tmp_path, {"a": lambda file: file.write_text("whole"), "b": fail})
+        write_whole(tmp_path, {"a": lambda file: file.write_text("whole", encoding="utf-8"), "b": fail})
     assert list(tmp_path.iterdir()) == []

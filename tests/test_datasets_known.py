@@ -24,7 +24,7 @@ TENCH, TABBY, TISSUE = "n01440764", "n02123045", "n15075141"
 
 
 def test_the_synsets_are_those_of_the_assets(assets: Path) -> None:
-    lines = (assets / "imagenet" / "classes.txt").read_text().splitlines()
+    lines = (assets / "imagenet" / "classes.txt").read_text(encoding="utf-8").splitlines()
     rows = [line.split(maxsplit=2) for line in lines]
     dataset = data.load(f"imagenet:{assets / 'imagenet'}")
     assert dataset.classes == tuple(synset for _, synset, _ in rows)
@@ -441,14 +441,14 @@ OBJECT = "<annotation><object><name>cat</name><bndbox><xmin>1</xmin><ymin>1</ymi
     ],
 )
 def test_annotations_malformed(voc: Path, content: str, sentence: str) -> None:
-    (voc / "Annotations" / "000002.xml").write_text(content)
+    (voc / "Annotations" / "000002.xml").write_text(content, encoding="utf-8")
     with pytest.raises(DataError, match=sentence):
         data.load(f"voc:{voc}")
 
 
 def test_nesting_does_no_harm(voc: Path) -> None:
     deep = "<a>" * 100_000 + "</a>" * 100_000
-    (voc / "Annotations" / "000002.xml").write_text(f"<annotation>{deep}</annotation>")
+    (voc / "Annotations" / "000002.xml").write_text(f"<annotation>{deep}</annotation>", encoding="utf-8")
     assert "000002.xml' has no box" in data.load(f"voc:{voc}").problems[0]
 
 

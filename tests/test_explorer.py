@@ -301,11 +301,11 @@ def test_the_code_and_the_command_on_the_page_make_it_again(place):
     shown = collect(model, ["a b.png"], methods, target=1, seed=4)
     original = explorer_html(shown)
     exec(shown[0].code, {})
-    assert essence((place / "explorer.html").read_text()) == essence(original)
+    assert essence((place / "explorer.html").read_text(encoding="utf-8")) == essence(original)
     words = shlex.split(shown[0].command)
     assert words[0] == "fei"
     assert run(*words[1:], "--out", "again") == 0
-    assert essence((place / "again" / "explorer.html").read_text()) == essence(original)
+    assert essence((place / "again" / "explorer.html").read_text(encoding="utf-8")) == essence(original)
 
 
 def test_what_cannot_be_said_in_a_command_is_not(classifier, images, place):
@@ -320,7 +320,7 @@ def test_compare_writes_one_page_of_all_images(place, capsys):
     words = ("a b.png", "c.png", "--model", "net.py:net", "--methods", "fei-none,saliency", "--steps", 2)
     assert run("compare", *words, "--html", "--black-image", 2, "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    page = data_of((place / document["page"]).read_text())
+    page = data_of((place / document["page"]).read_text(encoding="utf-8"))
     assert [image["name"] for image in page["images"]] == ["a b.png", "c.png"]
     assert page["images"][0]["protocol"] == "fei-paper/1"
     for image, result in zip(page["images"], document["results"], strict=True):
@@ -337,7 +337,7 @@ def test_explain_measures_what_it_found_for_the_page(place, capsys, method):
     words = ("a b.png", "--model", "net.py:net", "--method", method, *steps, "--target", "bright")
     assert run("explain", *words, "--reference", "blur", "--html", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    (image,) = data_of((place / document["page"]).read_text())["images"]
+    (image,) = data_of((place / document["page"]).read_text(encoding="utf-8"))["images"]
     assert image["target"]["label"] == "bright"
     panel = image["panels"][0]
     found = np.load(place / "fei-out" / "a b.map.npy")
@@ -346,7 +346,7 @@ def test_explain_measures_what_it_found_for_the_page(place, capsys, method):
     assert (panel["masks"] is not None) == (method == "fei-vm")
     assert shlex.split(image["command"])[-1] == "--html"
     assert run(*shlex.split(image["command"])[1:], "--out", "again") == 0
-    again = data_of((place / "again" / "explorer.html").read_text())["images"][0]
+    again = data_of((place / "again" / "explorer.html").read_text(encoding="utf-8"))["images"][0]
     assert again["panels"][0]["values"] == panel["values"]
     assert run("explain", *words, "--json") == 0
     assert json.loads(capsys.readouterr().out.split("Explore")[-1].partition("\n")[2])["page"] is None
@@ -366,7 +366,7 @@ def test_a_comparison_shows_itself(shown, tmp_path):
     assert data_of(frame_of(text)) == json.loads(json.dumps(payload(shown)))
     assert 'sandbox="allow-scripts"' in text
     assert shown.show()._repr_png_().startswith(b"\x89PNG")
-    assert shown.save(tmp_path / "page.html").read_text() == explorer_html(shown)
+    assert shown.save(tmp_path / "page.html").read_text(encoding="utf-8") == explorer_html(shown)
 
 
 def test_any_image_of_a_comparison_is_drawn_with_its_maps_curves_and_layers(shown):

@@ -410,7 +410,7 @@ def test_a_hostile_name_is_only_text(browser, shown, tmp_path):
 
 def test_a_damaged_file_says_so(browser, file, tmp_path):
     broken = tmp_path / "broken.html"
-    broken.write_text(file.read_text().replace('"schema":1', '"schema":2', 1))
+    broken.write_text(file.read_text(encoding="utf-8").replace('"schema":1', '"schema":2', 1), encoding="utf-8")
     page = browser.new_page()
     page.goto(f"file://{broken}")
     page.get_by_text("The data has schema 2; this page reads 1.").wait_for()

@@ -69,7 +69,7 @@ def paint(file, colour, rng):
 def place(tmp_path, monkeypatch):
     """A folder with a network, and pictures of three colours: six a colour, two a colour, and in CUB's layout."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.py").write_text(NETWORK)
+    (tmp_path / "net.py").write_text(NETWORK, encoding="utf-8")
     rng = np.random.default_rng(0)
     for name, colour in COLOURS.items():
         for number in range(6):
@@ -86,7 +86,7 @@ def place(tmp_path, monkeypatch):
             lists[name].append(f"{number + 1} {value}\n")
     lists["classes"] = [f"{i} {i:03}.{name}\n" for i, name in enumerate([*COLOURS, "Great_Auk"], 1)]
     for name, lines in lists.items():
-        (tmp_path / "cub" / f"{name}.txt").write_text("".join(lines))
+        (tmp_path / "cub" / f"{name}.txt").write_text("".join(lines), encoding="utf-8")
     return tmp_path
 
 
@@ -269,7 +269,7 @@ def test_test_labels_count_the_training_classes(place):
 
 
 def test_classes_without_names_are_their_indices(place):
-    (place / "t.csv").write_text("path,label\nsix/blue/0.png,0\nsix/red/0.png,2\n")
+    (place / "t.csv").write_text("path,label\nsix/blue/0.png,0\nsix/red/0.png,2\n", encoding="utf-8")
     result = finetune(fei.models.load("net.py:net"), fei.data.load("csv:t.csv"))
     assert result.classifier.labels == ["0", "1", "2"]
     assert result.trained_classes == 2
@@ -382,11 +382,11 @@ def test_ctrl_c_keeps_the_best_so_far(place, capsys, monkeypatch):
     ],
 )
 def test_wrong_words(place, capsys, words, code, text):
-    (place / "one.csv").write_text("path,label\nsix/blue/0.png,blue\nsix/blue/1.png,blue\n")
-    (place / "far.csv").write_text("path,label\nsix/blue/0.png,0\nsix/red/0.png,999999999\n")
-    (place / "named.csv").write_text("path,label\ntwo/blue/0.png,blue\ntwo/green/0.png,green\n")
+    (place / "one.csv").write_text("path,label\nsix/blue/0.png,blue\nsix/blue/1.png,blue\n", encoding="utf-8")
+    (place / "far.csv").write_text("path,label\nsix/blue/0.png,0\nsix/red/0.png,999999999\n", encoding="utf-8")
+    (place / "named.csv").write_text("path,label\ntwo/blue/0.png,blue\ntwo/green/0.png,green\n", encoding="utf-8")
     if words[-1] == "cub:cub":
-        (place / "cub" / "classes.txt").write_text("1 001.blue\n2 002.green\n3 003.violet\n")
+        (place / "cub" / "classes.txt").write_text("1 001.blue\n2 002.green\n3 003.violet\n", encoding="utf-8")
         text = "has classes that 'imagefolder:two' has not (violet)"
     assert run("--model", "net.py:net", *words) == code
     assert text in capsys.readouterr().err

@@ -56,7 +56,7 @@ def test_a_worker_that_dies_or_hangs_is_seen_and_replaced():
 def test_findings_are_kept_and_made_small(tmp_path):
     fuzz.fuzz(BadReader("raises"), 1, 0, findings=tmp_path)
     assert (tmp_path / "bad-0" / "files" / "file").read_bytes() == b""
-    assert "what nobody expected" in (tmp_path / "bad-0" / "finding.txt").read_text()
+    assert "what nobody expected" in (tmp_path / "bad-0" / "finding.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -71,7 +71,7 @@ constant = 5
 @pytest.fixture
 def factories(tmp_path: Path) -> Path:
     file = tmp_path / "networks.py"
-    file.write_text(FACTORIES)
+    file.write_text(FACTORIES, encoding="utf-8")
     return file
 
 
@@ -134,7 +134,7 @@ class TestFactories:
         for folder, classes in (("a", 2), ("b", 5)):
             (tmp_path / folder).mkdir()
             (tmp_path / folder / "net.py").write_text(
-                FACTORIES.replace("classes: int = 2", f"classes: int = {classes}")
+                FACTORIES.replace("classes: int = 2", f"classes: int = {classes}"), encoding="utf-8"
             )
         own = [models.load(f"{tmp_path / folder / 'net.py'}:Own").network for folder in "ab"]
         assert all(sys.modules[type(network).__module__].Own is type(network) for network in own)
@@ -184,7 +184,7 @@ class TestFactories:
 
     @pytest.mark.parametrize("source", ["import nothing_of_this_name", "def f(:", "raise SystemExit(3)", "\0"])
     def test_a_file_that_does_not_import(self, tmp_path: Path, source: str) -> None:
-        (tmp_path / "bad.py").write_text(source)
+        (tmp_path / "bad.py").write_text(source, encoding="utf-8")
         with pytest.raises(ModelError, match="bad.py' cannot be imported .*; it must run without errors") as caught:
             models.load(f"{tmp_path / 'bad.py'}:f")
         assert caught.value.__cause__ is not None

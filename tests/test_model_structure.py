@@ -144,7 +144,9 @@ class TestFeatureLayers:
 
 def run(program: str) -> str:
     """Run a program in a fresh interpreter, since an import happens once."""
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, encoding="utf-8"
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout
 

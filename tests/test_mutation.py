@@ -72,7 +72,9 @@ def test_every_explanation_gives_a_reason_and_matches_a_mutant(mutants):
 def run(*arguments):
     command = [sys.executable, FOLDER / "mutate.py", *arguments]
     environment = os.environ | {"PYTHONPATH": str(PROJECT / "src"), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, cwd=PROJECT, env=environment, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=PROJECT, env=environment, check=False, encoding="utf-8"
+    )
 
 
 def test_a_slice_of_the_mutants_is_killed():
@@ -84,12 +86,14 @@ def test_a_slice_of_the_mutants_is_killed():
 
 def test_blind_tests_let_mutants_survive(tmp_path):
     blind = tmp_path / "test_blind.py"
-    blind.write_text("from fei.core.clipgrad import get_rule\n\ndef test_nothing():\n    assert get_rule\n")
+    blind.write_text(
+        "from fei.core.clipgrad import get_rule\n\ndef test_nothing():\n    assert get_rule\n", encoding="utf-8"
+    )
     done = run("--only", "core/clipgrad.py", "--sample", "3", "--seed", "1", "--tests", str(blind))
     assert done.returncode == 1, done.stdout + done.stderr
     assert done.stdout.count("survived: core/clipgrad.py:") == 3
     failing = tmp_path / "test_failing.py"
-    failing.write_text("def test_never():\n    assert False\n")
+    failing.write_text("def test_never():\n    assert False\n", encoding="utf-8")
     done = run("--only", "core/clipgrad.py", "--sample", "1", "--tests", str(failing))
     assert done.returncode == 1
     assert "the tests of core/clipgrad.py do not pass on the unchanged source" in done.stderr

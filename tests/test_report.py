@@ -160,4 +160,7 @@ def test_no_global_state_of_pyplot_is_used():
     import sys
 
     code = "import sys, fei.report; print('matplotlib.pyplot' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8").stdout
+        == "False\n"
+    )

@@ -118,7 +118,7 @@ def test_a_photo_is_kept_as_it_came_under_a_name_of_ours(tmp_path, kind, ending)
 
 def test_networks_are_called_by_names_without_folders(network_file, tmp_path):
     other = tmp_path / "nets.py"
-    other.write_text(NETWORKS)
+    other.write_text(NETWORKS, encoding="utf-8")
     networks = load_networks([f"{network_file}:tiny", f"{other}:tiny", f"{network_file}:tiny"], CPU)
     assert list(networks) == ["nets.py:tiny", "nets.py:tiny (2)"]
     assert networks["nets.py:tiny (2)"].spec == f"{other}:tiny"
@@ -126,7 +126,7 @@ def test_networks_are_called_by_names_without_folders(network_file, tmp_path):
 
 def test_a_network_that_does_not_work_is_told_at_the_start(tmp_path):
     file = tmp_path / "bad.py"
-    file.write_text("from torch import nn\ndef bad():\n    return nn.Conv2d(3, 4, 3)\n")
+    file.write_text("from torch import nn\ndef bad():\n    return nn.Conv2d(3, 4, 3)\n", encoding="utf-8")
     with pytest.raises(ModelError, match=r"bad.py:bad' does not give finite logits of shape \(1, classes\)"):
         load_networks([f"{file}:bad"], CPU)
 
@@ -176,7 +176,7 @@ def test_the_zip_holds_everything_and_repeats_itself(tiny, photo, tmp_path):
             assert str(tmp_path).encode() not in archive.read(name), name
         assert archive.read("photo.png") == png()
         archive.extractall(tmp_path / "unzipped")
-    record = json.loads((tmp_path / "unzipped" / "fei-none.json").read_text())
+    record = json.loads((tmp_path / "unzipped" / "fei-none.json").read_text(encoding="utf-8"))
     assert record["image"]["path"] == "photo.png"
     assert record["target"] == {**record["target"], "index": 3, "label": "plain"}
     assert record["command"].startswith(f"fei explain photo.png --model {tiny.spec} --method fei-none --target 3")

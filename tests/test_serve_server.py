@@ -97,7 +97,7 @@ def test_hostile_calls_get_a_sentence_and_run_nothing(server, tmp_path):
     visitor, _ = server
     marker = tmp_path / "ran"
     evil = tmp_path / "evil.py"
-    evil.write_text(f"open({str(marker)!r}, 'w')\ndef factory():\n    pass\n")
+    evil.write_text(f"open({str(marker)!r}, 'w')\ndef factory():\n    pass\n", encoding="utf-8")
     groups = [[], ["saliency"], [], [], []]
     with visitor.here("hostile"):
         visitor.call(visitor.event("submit"), ["nets.py:tiny"], "hostile", {"example": 0})
@@ -199,6 +199,7 @@ def test_the_command_serves_until_ctrl_c_and_leaves_nothing(network_file, tmp_pa
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        encoding="utf-8",
     ) as process:
         try:
             visitor = Visitor(re.search(r"http://\S+", process.stdout.readline())[0])

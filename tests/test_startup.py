@@ -15,7 +15,9 @@ SLOW = {"captum", "matplotlib", "scipy", "sklearn", "timm", "torchvision", "tran
 def loaded(code):
     """Top-level names of all modules that a fresh interpreter has imported after some code."""
     report = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
-    done = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code + report], capture_output=True, text=True, check=True, encoding="utf-8"
+    )
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 

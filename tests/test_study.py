@@ -319,7 +319,7 @@ def made():
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The scores of a small run of a tiny network, as if it were the ablation."""
     folder = tmp_path_factory.mktemp("study")
-    (folder / "network.py").write_text(_NETWORK)
+    (folder / "network.py").write_text(_NETWORK, encoding="utf-8")
     rows = [{"name": "random", "label": "FEI-VM"}, {"name": "saliency", "label": "preset=paper"}]
     data = str(Path(skimage.__file__).parent / "data" / "c[ho][ef][lf]*.png")
     pair = {"model": f"{folder / 'network.py'}:network", "data": data, "name": "SqueezeNet"}
@@ -390,6 +390,6 @@ def test_check_tells_of_a_page_that_is_old(tiny: Path, tmp_path: Path, capsys: p
     assert page.main(folders) == 0
     assert page.main([*folders, "--check"]) == 0
     assert capsys.readouterr().err == ""
-    (tmp_path / page.RESULTS).write_text("old")
+    (tmp_path / page.RESULTS).write_text("old", encoding="utf-8")
     assert page.main([*folders, "--check"]) == 1
     assert "docs/results.md is not what the scores say" in capsys.readouterr().err

@@ -107,9 +107,18 @@ def raster(values: Tensor, digest: str, seed: int, channels: int) -> Tensor:
 
 
 def numpy_per_value(values: Tensor, digest: str, seed: int, channels: int) -> Tensor:
-    """Quantus' ``np.argsort(-a)`` over the map repeated for each channel: the channels of a pixel may part ways."""
+    """Quantus' ``np.argsort(-a)`` over the map repeated for each channel: the channels of a pixel may part ways.
+
+    The repetition makes every value a tied one, and NumPy's default sort orders ties by the processor's vector
+    instructions: two machines may give one map two scores.
+    """
     repeated = np.tile(values.cpu().numpy(), channels)
     return torch.from_numpy(np.argsort(-repeated)).to(values.device)
+
+
+def raster_per_value(values: Tensor, digest: str, seed: int, channels: int) -> Tensor:
+    """Equal values in raster order, the channels of a pixel one after the other; the same on every machine."""
+    return values.repeat(channels).argsort(descending=True, stable=True)
 
 
 # What replaces pixels
@@ -183,6 +192,7 @@ class Protocol:
         order: Which pixel comes first, equal values included.
         top_class_only: Whether only the model's top class may be scored.
         per_value: Whether single values of C·H·W are replaced instead of pixels.
+        caution: What a reader of its scores has to know; empty where there is nothing.
     """
 
     name: str
@@ -194,6 +204,7 @@ class Protocol:
     order: Order
     top_class_only: bool = False
     per_value: bool = False
+    caution: str = ""
 
     def __post_init__(self) -> None:
         """Refuse an unknown score."""
@@ -221,6 +232,17 @@ _PUBLISHED = (
         "softmax",
         unit_steps,
         numpy_per_value,
+        per_value=True,
+        caution="the order of equal values depends on the processor, and with it the score; version 2 has none of that",
+    ),
+    Protocol(
+        "quantus-pixelflipping",
+        2,
+        WithoutStart(rows),
+        (input_minimum, input_minimum),
+        "softmax",
+        unit_steps,
+        raster_per_value,
         per_value=True,
     ),
 )

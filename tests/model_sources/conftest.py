@@ -80,8 +80,8 @@ def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "some_nets").mkdir()
     (tmp_path / "some_nets" / "__init__.py").touch()
-    (tmp_path / "some_nets" / "small_ones.py").write_text(NET)
-    (tmp_path / "some_nets" / "broken.py").write_text("1 / 0")
+    (tmp_path / "some_nets" / "small_ones.py").write_text(NET, encoding="utf-8")
+    (tmp_path / "some_nets" / "broken.py").write_text("1 / 0", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("some_nets", "some_nets.small_ones"):
         monkeypatch.delitem(sys.modules, name, raising=False)

@@ -50,7 +50,7 @@ class TestHuggingFace:
         shutil.copytree(vit, tmp_path / "net")
         file = tmp_path / "net" / "preprocessor_config.json"
         settings |= {"image_processor_type": "CLIPImageProcessor", "do_center_crop": True}
-        file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+        file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | settings), encoding="utf-8")
         model = models.load(f"hf:{tmp_path / 'net'}")
         assert (model.input_size, model.resize, model.squash) == expected
 
@@ -59,14 +59,17 @@ class TestHuggingFace:
         file = tmp_path / "net" / "preprocessor_config.json"
         for side, expected in ((224, (224, 256, False)), (384, (384, 384, True))):
             settings = {"image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": side}}
-            file.write_text(json.dumps(settings | {"crop_pct": 0.875}))
+            file.write_text(json.dumps(settings | {"crop_pct": 0.875}), encoding="utf-8")
             model = models.load(f"hf:{tmp_path / 'net'}")
             assert (model.input_size, model.resize, model.squash) == expected
 
     def test_oblong_images_are_refused(self, vit: Path, tmp_path: Path) -> None:
         shutil.copytree(vit, tmp_path / "net")
         file = tmp_path / "net" / "preprocessor_config.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"size": {"height": 32, "width": 64}}))
+        file.write_text(
+            json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"size": {"height": 32, "width": 64}}),
+            encoding="utf-8",
+        )
         with pytest.raises(ModelError, match="takes images of the size .*; only square ones are supported"):
             models.load(f"hf:{tmp_path / 'net'}")
 
@@ -82,10 +85,12 @@ class TestHuggingFace:
 
     def test_code_that_comes_with_a_model_is_not_run(self, vit: Path, tmp_path: Path) -> None:
         shutil.copytree(vit, tmp_path / "net")
-        config = json.loads((tmp_path / "net" / "config.json").read_text())
+        config = json.loads((tmp_path / "net" / "config.json").read_text(encoding="utf-8"))
         config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}
-        (tmp_path / "net" / "config.json").write_text(json.dumps(config))
-        (tmp_path / "net" / "own.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'trace')!r})\n")
+        (tmp_path / "net" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        (tmp_path / "net" / "own.py").write_text(
+            f"import os\nos.mkdir({str(tmp_path / 'trace')!r})\n", encoding="utf-8"
+        )
         with pytest.raises(ModelError, match="cannot be loaded .*; it must be an image classifier that transformers"):
             models.load(f"hf:{tmp_path / 'net'}")
         assert not (tmp_path / "trace").exists()
@@ -110,7 +115,7 @@ class TestHuggingFace:
         shutil.copytree(vit, tmp_path / "net")
         if "index" in file:
             (tmp_path / "net" / "model.safetensors").unlink()
-        (tmp_path / "net" / file).write_text(content)
+        (tmp_path / "net" / file).write_text(content, encoding="utf-8")
         with pytest.raises(ModelError, match="cannot be loaded"):
             models.load(f"hf:{tmp_path / 'net'}")
 
@@ -118,7 +123,7 @@ class TestHuggingFace:
         folder = tmp_path / "hf" / "models--somebody--vit"
         shutil.copytree(vit, folder / "snapshots" / "c0ffee")
         (folder / "refs").mkdir()
-        (folder / "refs" / "main").write_text("c0ffee")
+        (folder / "refs" / "main").write_text("c0ffee", encoding="utf-8")
         assert models.load("hf:somebody/vit").labels == ["cat", "dog", "bird"]
 
     def test_without_the_internet_the_file_is_named(self, transformers: ModuleType, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class TestOtherClasses:
 
     @pytest.fixture
     def spec(self, request: pytest.FixtureRequest, package: str, vit: Path, tmp_path: Path) -> str:
-        (tmp_path / "net.py").write_text(NET)
+        (tmp_path / "net.py").write_text(NET, encoding="utf-8")
         return str(request.param).format(vit=vit, file=tmp_path / "net.py")
 
     def other(self, spec: str, classes: int = 5) -> tuple[Classifier, str]:

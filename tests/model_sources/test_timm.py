@@ -46,7 +46,7 @@ class TestTimm:
         folder = tmp_path / "hf" / f"models--{repository.replace('/', '--')}"
         (folder / "snapshots" / "c0ffee").mkdir(parents=True)
         (folder / "refs").mkdir()
-        (folder / "refs" / "main").write_text("c0ffee")
+        (folder / "refs" / "main").write_text("c0ffee", encoding="utf-8")
         return folder / "snapshots" / "c0ffee" / "model.safetensors"
 
     def test_a_damaged_file_in_the_cache(self, timm: ModuleType, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from fei._request import Request
+from fei.core.scoring import top_classes
 from fei.report.explorer import Panel, Shown, explorer_html
 from fei.report.overlay import panel, photo
 from fei.report.record import Finding, Prediction, make_record
@@ -110,8 +111,8 @@ def _record(order: Order, finding: Finding, prediction: Prediction, seconds: flo
 def _prediction(order: Order) -> Prediction:
     logits = order.network.classifier(order.network.inputs(order.photo.read()))
     probabilities = logits.float().softmax(1)[0]
-    best = probabilities.topk(min(5, len(probabilities)))
-    return Prediction(best.indices.tolist(), best.values.tolist(), probabilities.tolist())
+    values, classes = top_classes(probabilities, 5)
+    return Prediction(classes.tolist(), values.tolist(), probabilities.tolist())
 
 
 def _without_path(shown: Shown, file: Path) -> Shown:

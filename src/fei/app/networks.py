@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from fei import models
+from fei.core.scoring import top_classes
 from fei.errors import InputError, ModelError
 from fei.models import Classifier
 
@@ -67,10 +68,10 @@ class Network:
                 raise ModelError(f"The network '{self.name}' fails on this photo ({type(error).__name__}).") from error
         if logits.ndim != 2 or not logits.isfinite().all():
             raise ModelError(f"The network '{self.name}' does not give finite logits of shape (1, classes).")
-        best = logits.float().softmax(1)[0].topk(min(_OFFERED, logits.shape[1]))
+        values, classes = top_classes(logits.float().softmax(1)[0], _OFFERED)
         return [
             Guess(index, self._twin.label(index), probability)
-            for index, probability in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            for index, probability in zip(classes.tolist(), values.tolist(), strict=True)
         ]
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from fei import protocols
 from fei.bench._cells import LEVEL, Cell, metric_name
 from fei.bench._numbers import Failure, Numbers
 from fei.bench._statistics import images_needed
@@ -55,9 +56,11 @@ def failure_notes(numbers: Numbers, failures: Iterable[Failure]) -> list[str]:
 def _measured(table: Table) -> list[str]:
     """Under which protocol and, where the columns do not say so, at which layer."""
     texts = []
-    protocols = {column.quantity.protocol for column in table.columns} - {""}
-    if len(protocols) == 1:
-        texts.append(f"Protocol {protocols.pop()}.")
+    used = {column.quantity.protocol for column in table.columns} - {""}
+    if len(used) == 1:
+        texts.append(f"Protocol {next(iter(used))}.")
+    cautions = {name: protocols.get(name).caution for name in protocols.available() if name in used}
+    texts += [f"Protocol {name}: {caution}." for name, caution in cautions.items() if caution]
     if table.name.split("-")[0] in ("internal", "ablation"):
         layers = {c.pair: c.quantity.layer.removeprefix("network.") for c in table.columns if c.quantity.layer}
         texts += [f"Layer {layer} of {table.pairs[pair]}." for pair, layer in layers.items()]

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from fei._processors import usable_processors
 from fei.bench._context import WorkerContext
 from fei.bench._pool import Pool
 from fei.bench._ray_crew import Actors, import_ray
@@ -85,7 +86,7 @@ class RayEngine:
     def _own_machine(self) -> dict[str, Any]:
         return {
             # more workers than processors are the caller's wish
-            "num_cpus": max(os.cpu_count() or 1, self.workers * self.threads),
+            "num_cpus": max(usable_processors(), self.workers * self.threads),
             "object_store_memory": _OBJECT_STORE,
             "include_dashboard": False,
             "_node_ip_address": "127.0.0.1",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import torch
 
+from fei._processors import usable_processors
 from fei.bench._context import WorkerContext, attempt
 from fei.bench._pool import Pool
 from fei.bench._processes import Processes
@@ -60,7 +60,7 @@ class LocalEngine:
     def run(self, units: Iterable[Unit], context: WorkerContext) -> Iterator[Outcome]:
         """Compute units; see `Engine`."""
         if self.workers:
-            threads = self.threads or max(1, (os.cpu_count() or 1) // self.workers)
+            threads = self.threads or max(1, usable_processors() // self.workers)
             return Pool(self.workers, context, Processes(threads, context)).run(units)
         if context.unit_timeout is not None:
             raise InputError("A time-out needs workers that can be ended; compute with at least one (--workers 1).")

@@ -150,7 +150,7 @@ class Comparison:
                 for row in rows
             ],
         }
-        (folder / f"{name}.comparison.json").write_text(json.dumps(document, indent=2) + "\n")
+        (folder / f"{name}.comparison.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         return rows, document, shown
 
 

@@ -18,6 +18,7 @@ from fei._request import Request
 from fei.cli import _outputs
 from fei.cli._method_options import read_options
 from fei.core.explanation import Explanation
+from fei.core.scoring import top_classes
 from fei.data import read_image
 from fei.errors import InputError, ModelError
 from fei.models._wording import in_brief
@@ -153,8 +154,8 @@ class Job:
                 f"The network '{self.request.model}' returns NaN or infinite values for this image; check its weights "
                 "and that it takes RGB in [0, 1]."
             )
-        best = probabilities.topk(min(5, len(probabilities)))
-        return Prediction(best.indices.tolist(), best.values.tolist(), probabilities.tolist())
+        values, classes = top_classes(probabilities, 5)
+        return Prediction(classes.tolist(), values.tolist(), probabilities.tolist())
 
     def _find(self, inputs: Tensor, prediction: Prediction, *, progress: bool) -> Finding:
         arguments: dict[str, Any] = {

@@ -33,6 +33,12 @@ def logits_of(output: Any, rows: int) -> Tensor:
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
+def top_classes(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest values of the last dimension and their classes, of equal ones the first class first."""
+    values, classes = probabilities.sort(dim=-1, descending=True, stable=True)
+    return values[..., :count], classes[..., :count]
+
+
 def check_score(score: Score, classes: int | None = None) -> None:
     """Refuse an unknown score, and a softmax over a single logit."""
     if not callable(score) and score not in SCORES:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fei import methods as registry
 from fei.core.checks import check_inputs
 from fei.core.explanation import Explanation
-from fei.core.scoring import Score, check_score, check_target, logits_of
+from fei.core.scoring import Score, check_score, check_target, logits_of, top_classes
 from fei.core.scoring import evaluate as score_of
 from fei.data.images import read_image
 from fei.errors import InputError
@@ -233,10 +233,10 @@ class _Run:
         return str(name(index)) if callable(name) else f"class {index}"
 
     def _guesses(self, probabilities: Tensor) -> list[list[Guess]]:
-        best = probabilities.topk(min(_BEST, probabilities.shape[1]))
+        best, classes = top_classes(probabilities, _BEST)
         return [
             [Guess(index, self._label(index), value) for index, value in zip(indices, values, strict=True)]
-            for indices, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            for indices, values in zip(classes.tolist(), best.tolist(), strict=True)
         ]
 
 

@@ -1,0 +1,56 @@
+"""Every file, fixture and test has random numbers of its own, whatever ran before it, and in which process."""
+
+import random
+import zlib
+
+import pytest
+import torch
+from hypothesis import register_random
+
+from fei._random_state import forked_random_state
+
+
+class TorchRandom:
+    """torch's global generator as Hypothesis wants one: it starts every example from the same state."""
+
+    seed = staticmethod(torch.manual_seed)
+    getstate = staticmethod(torch.get_rng_state)
+    setstate = staticmethod(torch.set_rng_state)
+
+
+_TORCH = TorchRandom()  # Hypothesis keeps no more than a weak reference
+register_random(_TORCH)
+
+
+def own_randomness(name):
+    """Within the block the global generators start from the name's own state; then they are as before."""
+    return forked_random_state(zlib.crc32(name.encode()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    with own_randomness(collector.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    with own_randomness(f"{fixturedef.argname} {getattr(request, 'param_index', 0)}"):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem):
+    with own_randomness(pyfuncitem.nodeid):
+        return (yield)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and the tests in each, in random order")
+
+
+def pytest_collection_modifyitems(config, items):
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        keys = {name: random.Random(f"{seed} {name}").random() for item in items for name in (item.nodeid, item.path)}
+        items.sort(key=lambda item: (keys[item.path], keys[item.nodeid]))
