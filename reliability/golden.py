@@ -4,9 +4,10 @@
     python reliability/golden.py --write     compute them anew, in several ways, and store them with their tolerances
 
 The stored file is `tests/golden/golden.json`; `tests/test_golden.py` compares with it. `--write` computes everything
-again with other processor instructions, thread counts and memory layouts, each in a process of its own. The tolerance
-of an entry is ten times the largest difference that these made, rounded up to a power of ten, and never below a floor
-that leaves room for processors that were not at hand.
+again with other processor instructions (torch's, oneDNN's, MKL's, OpenBLAS' and NumPy's), thread counts and memory
+layouts, each in a process of its own; the file says which. The tolerance of an entry is ten times the largest
+difference that these made, rounded up to a power of ten, and never below a floor that leaves room for processors that
+were not at hand.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 import torch
 from _golden_entries import DOUBLE, SINGLE, Series, Setup
+from _machines import PROCESSORS
 
 STORED = Path(__file__).resolve().parents[1] / "tests" / "golden" / "golden.json"
 ENTRIES = {
@@ -32,8 +34,7 @@ MARGIN = 10
 FLOOR = {torch.float64: 1e-9, torch.float32: 1e-3}
 # what a processor without vector units, an older one, and another layout with two threads would compute
 WAYS: dict[str, tuple[dict[str, str], list[str]]] = {
-    "plain instructions": ({"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}, []),
-    "AVX2": ({"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}, []),
+    **{name: (environment | {"OMP_NUM_THREADS": "1"}, []) for name, environment in PROCESSORS.items()},
     "two threads, channels last": ({"OMP_NUM_THREADS": "2"}, ["--channels-last"]),
 }
 _SETUPS: dict[torch.dtype, Setup] = {}
@@ -91,9 +92,8 @@ def load() -> dict[str, Any]:
 
 def write() -> None:
     """Compute everything in every way, and store the values, the spread and the tolerances."""
-    processes = {way: _started(*how) for way, how in WAYS.items()}
     values = {name: compute(name) for name in ENTRIES}
-    others: dict[str, dict[str, Series]] = {way: json.loads(_output(process)) for way, process in processes.items()}
+    others: dict[str, dict[str, Series]] = {way: json.loads(_printed(*how)) for way, how in WAYS.items()}
     entries = {}
     for name, series in values.items():
         spread = {way: difference(found[name], series)[0] for way, found in others.items()}
@@ -105,28 +105,31 @@ def write() -> None:
     facts = {
         "about": "written by reliability/golden.py --write; differences are relative to the largest number of a series",
         "torch": str(torch.__version__),
+        "ways": {
+            way: " ".join([f"{k}={v}" for k, v in environment.items()] + how)
+            for way, (environment, how) in WAYS.items()
+        },
         "entries": entries,
     }
     STORED.parent.mkdir(parents=True, exist_ok=True)
     STORED.write_text(_text(facts), encoding="utf-8")
 
 
-def _started(environment: dict[str, str], options: list[str]) -> subprocess.Popen[str]:
-    """A process that computes all entries in another environment."""
+def _printed(environment: dict[str, str], options: list[str]) -> str:
+    """All entries, computed by a process in another environment; one at a time, since threads in excess only wait."""
     command = [sys.executable, __file__, "--print", *options]
-    return subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, text=True, encoding="utf-8")
-
-
-def _output(process: subprocess.Popen[str]) -> str:
-    printed, _ = process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"a process that computes golden values ended with {process.returncode}; see above")
-    return printed
+    return subprocess.run(
+        command, env=os.environ | environment, stdout=subprocess.PIPE, check=True, encoding="utf-8"
+    ).stdout
 
 
 def _text(facts: dict[str, Any]) -> str:
     """JSON with one line a series."""
-    lines = ["{", *(f" {json.dumps(key)}: {json.dumps(facts[key])}," for key in ("about", "torch")), ' "entries": {']
+    lines = [
+        "{",
+        *(f" {json.dumps(key)}: {json.dumps(facts[key])}," for key in ("about", "torch", "ways")),
+        ' "entries": {',
+    ]
     blocks = []
     for name, entry in facts["entries"].items():
         head = ", ".join(f"{json.dumps(key)}: {json.dumps(entry[key])}" for key in ("tolerance", "spread"))

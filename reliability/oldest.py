@@ -17,9 +17,10 @@ import os
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
+
+from _junit import outcome
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "reliability" / "results" / "oldest.json"
@@ -74,21 +75,7 @@ def run_file(python: str, name: str, timeout: float) -> dict[str, Any]:
                 "failed": [f"pytest ended with {done.returncode}: {done.stdout[-200:]}"],
                 "skipped": [],
             }
-        return _outcome(ElementTree.parse(report).getroot())
-
-
-def _outcome(report: ElementTree.Element) -> dict[str, Any]:
-    cases = list(report.iter("testcase"))
-    failed = [said for case in cases if (said := _said(case, "failure", "error"))]
-    skipped = [said for case in cases if (said := _said(case, "skipped"))]
-    return {"passed": len(cases) - len(failed) - len(skipped), "failed": failed, "skipped": skipped}
-
-
-def _said(case: ElementTree.Element, *tags: str) -> str | None:
-    for tag in tags:
-        if (part := case.find(tag)) is not None:
-            return f"{case.get('name')}: {(part.get('message') or '')[:200]}"
-    return None
+        return outcome(report)
 
 
 def write(by_file: dict[str, dict[str, Any]], versions: dict[str, str | None]) -> None:
@@ -98,9 +85,9 @@ def write(by_file: dict[str, dict[str, Any]], versions: dict[str, str | None]) -
         "command": "python reliability/oldest.py --python OLD/bin/python",
         "versions": versions,
         "files": len(by_file),
-        "passed": sum(outcome["passed"] for outcome in by_file.values()),
-        "failed": sum(len(outcome["failed"]) for outcome in by_file.values()),
-        "skipped": sum(len(outcome["skipped"]) for outcome in by_file.values()),
+        "passed": sum(one["passed"] for one in by_file.values()),
+        "failed": sum(len(one["failed"]) for one in by_file.values()),
+        "skipped": sum(len(one["skipped"]) for one in by_file.values()),
         "not_run": [name for name in FILES if name not in by_file],
         "by_file": by_file,
     }
@@ -125,7 +112,7 @@ def main() -> int:
         by_file[name] = run_file(given.python, name, given.timeout)
         write(by_file, versions)
         print(f"{name}: {by_file[name]['passed']} passed, {len(by_file[name]['failed'])} failed", flush=True)
-    return 1 if any(outcome["failed"] for outcome in by_file.values()) else 0
+    return 1 if any(one["failed"] for one in by_file.values()) else 0
 
 
 if __name__ == "__main__":

@@ -5,12 +5,14 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 from browsing import launched
 from hypothesis import settings
 from page_server import NETWORKS
 from torch import Tensor
 
 from fei import models
+from fei._processors import usable_processors
 from fei.data import demo_image
 
 pytest_plugins = ["isolation"]
@@ -35,9 +37,14 @@ def _require_assets() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A shell starts background jobs deaf to Ctrl-C, and their children inherit that: the tests press it."""
+    """Hear Ctrl-C, and share the processors with the other workers of pytest-xdist."""
+    # a shell starts background jobs deaf to Ctrl-C, and their children inherit that: the tests press it
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
+        threads = max(1, usable_processors() // int(workers))
+        torch.set_num_threads(threads)
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # for the processes that tests start
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -14,7 +14,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 # From left to right; those of one line may know each other.
 LAYERS = (
     {"errors"},
-    {"progress", "_random_state"},
+    {"progress", "_random_state", "_processors"},
     {"data"},
     {"core", "references"},
     {"models"},

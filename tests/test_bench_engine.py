@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fei.bench import LocalEngine, Unit, _pool
+from fei.bench import LocalEngine, Unit, _pool, _processes
 from fei.bench._context import Network, Recipe, WorkerContext
 from fei.bench.worker import Worker
 from fei.errors import InputError
@@ -117,9 +117,8 @@ def test_ctrl_c_ends_workers_at_once_and_keeps_what_came(tmp_path):
     came = []
 
     def interrupt():
-        while not came:
+        while not came or "sleeps" not in notes(tmp_path):
             time.sleep(0.05)
-        time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
@@ -130,6 +129,22 @@ def test_ctrl_c_ends_workers_at_once_and_keeps_what_came(tmp_path):
     assert came == ["a"]
     assert not multiprocessing.active_children()
     assert "wakes" not in notes(tmp_path)  # its five minutes were not waited for
+
+
+@posix
+def test_ctrl_c_while_workers_end_leaves_none_of_them(tmp_path, monkeypatch):
+    end, struck = _processes._Process.end, []
+
+    def strike(self):
+        if not struck:
+            struck.append(self)
+            raise KeyboardInterrupt
+        return end(self)
+
+    monkeypatch.setattr(_processes._Process, "end", strike)
+    with pytest.raises(KeyboardInterrupt):
+        list(LocalEngine(workers=2, threads=1).run([unit("a"), unit("b")], context(tmp_path)))
+    assert not multiprocessing.active_children()
 
 
 def test_bad_numbers_are_refused():

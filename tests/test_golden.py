@@ -21,7 +21,8 @@ import golden
 
 STORED = golden.load()
 # Masks that start as equal as round-off lets them be, and a ranking of them; noise that is drawn in single precision.
-LOOSE = {"method extremal-perturbation": 1e-3, "sensitivity": 1e-5}
+# KernelSHAP's least squares weigh two of the rows a million times as much as the others.
+LOOSE = {"method extremal-perturbation": 1e-3, "sensitivity": 1e-5, "method kernel-shap": 1e-5}
 
 
 def release(version):
@@ -38,7 +39,8 @@ def test_results_are_what_they_were(name):
 
 def test_every_method_protocol_and_metric_has_a_golden_value():
     assert {method for method, _ in _golden_entries.METHODS.values()} == set(fei.methods.available())
-    assert {f"protocol {name}" for name in fei.protocols.available()} < set(STORED["entries"])
+    steady = [name for name in fei.protocols.available() if not fei.protocols.get(name).caution]
+    assert {f"protocol {name}" for name in steady} < set(STORED["entries"])
     source = inspect.getsource(_golden_entries)
     functions = {name for name in fei.metrics.__all__ if inspect.isfunction(getattr(fei.metrics, name))}
     assert {name for name in functions if f"metrics.{name}(" not in source} == set()

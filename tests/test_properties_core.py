@@ -259,6 +259,22 @@ def test_targets_are_one_class_an_image_or_refused(target, images, classes):
         assert isinstance(result, InputError) or target is None
 
 
+@covers("core.scoring.top_classes")
+@examples(40)
+@given(
+    kind=st.sampled_from(["uniform", "ties", "constant"]),
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 12)),
+    count=st.integers(1, 15),
+    seed=seeds,
+)
+def test_the_best_classes_come_in_order_and_of_equal_ones_the_first(kind, shape, count, seed):
+    values = filled(shape, kind, seed)
+    best, classes = scoring.top_classes(values, count)
+    for row, found in zip(values, classes, strict=True):
+        assert found.tolist() == sorted(range(len(row)), key=lambda i: (-row[i].item(), i))[:count]
+    assert torch.equal(best, values.gather(1, classes))
+
+
 @covers("core.scoring.logits_of", "core.scoring.evaluate", "core.scoring.check_score")
 @examples(60)
 @given(

@@ -113,10 +113,16 @@ ORDERS = {
     "reversed_argsort": protocols.reversed_argsort,
     "raster": protocols.raster,
     "numpy_per_value": protocols.numpy_per_value,
+    "raster_per_value": protocols.raster_per_value,
 }
 
 
-@covers("protocols.jittered", "protocols.reversed_argsort", "protocols.raster", "protocols.numpy_per_value")
+@covers(
+    "protocols.jittered",
+    "protocols.reversed_argsort",
+    "protocols.raster",
+    *(f"protocols.{name}_per_value" for name in ("numpy", "raster")),
+)
 @examples(40)
 @given(
     name=st.sampled_from(sorted(ORDERS)),
@@ -127,14 +133,14 @@ ORDERS = {
 )
 def test_orders_put_larger_values_first_and_leave_none_out(name, kind, pixels, seed, layout):
     values = filled((pixels,), kind, seed)
-    channels = 3 if name == "numpy_per_value" else 1
+    channels = 3 if name.endswith("_per_value") else 1
     with undisturbed(None, values):
         order = ORDERS[name](laid_out(values, layout).detach(), "digest", seed, channels)
     assert sorted(order.tolist()) == list(range(pixels * channels))
     ranked = values.repeat(channels)[order]
     assert (ranked[:-1] >= ranked[1:]).all()
-    if name == "raster":
-        expected = sorted(range(pixels), key=lambda i: (-values[i].item(), i))
+    if name.startswith("raster"):
+        expected = sorted(range(pixels * channels), key=lambda i: (-values[i % pixels].item(), i))
         assert order.tolist() == expected
     if name == "reversed_argsort":
         assert order.tolist() == sorted(range(pixels), key=lambda i: (-values[i].item(), -i))

@@ -1,10 +1,14 @@
-"""FEI on networks with their real weights: one photograph, two quantiles, twenty steps."""
+"""FEI on networks with their real weights: one photograph, two quantiles, twenty steps.
+
+Double precision is slow in depthwise convolutions: what needs it looks at the photograph at half its size.
+"""
 
 import copy
 
 import pytest
 import torch
 from scipy.stats import spearmanr
+from torch.nn import functional as F
 
 import fei
 from fei.core.clipgrad import get_rule
@@ -134,7 +138,7 @@ def test_across_chunk_shapes_and_formats_one_step_agrees(network, assets, layout
     double = copy.deepcopy(model).double()
     for synset in ("n02099601", "n01558993", "n02002556"):
         x = model.preprocess(min((assets / "imagenet" / synset).iterdir()))[None]
-        within, _ = one_step_agreement(double, x.double(), layout)
+        within, _ = one_step_agreement(double, F.avg_pool2d(x.double(), 2), layout)
         assert within >= 0.999
         _, distance = one_step_agreement(model, x, layout)
         assert distance < 1e-2
@@ -148,6 +152,7 @@ def test_across_chunk_shapes_maps_agree(network, dtype, tolerance):
     depending on the processor and the number of threads. In double precision both chunk shapes give the same map.
     """
     model, x = copy.deepcopy(network[0]).to(dtype), network[1].to(dtype)
+    x = F.avg_pool2d(x, 2) if dtype == torch.float64 else x
     explainer = fei.FEI(model, steps=STEPS, quantiles=QUANTILES)
     one, other = explainer.explain(x), explainer.explain(x, internal_batch_size=1)
     assert one.config["chunk_rows"] == 2

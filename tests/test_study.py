@@ -375,11 +375,12 @@ def test_the_page_of_few_scores_shows_them(tiny: Path) -> None:
 
 def test_the_pages_are_what_the_scores_say() -> None:
     """`docs/results.md` and the study's numbers in other pages, from the committed scores alone."""
-    assert (ROOT / "docs" / page.RESULTS).read_text(encoding="utf-8") == page.results(_plans.SCORES)
+    results = page.results(_plans.SCORES)
+    assert (ROOT / "docs" / page.RESULTS).read_text(encoding="utf-8") == results
     for name in page.BY_HAND:
         text = (ROOT / "docs" / name).read_text(encoding="utf-8")
         assert text == page.with_numbers(_plans.SCORES, text), name
-    for name in page.linked_images(page.results(_plans.SCORES)):
+    for name in page.linked_images(results):
         assert (ROOT / "docs" / name).is_file(), name
 
 

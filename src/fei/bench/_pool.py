@@ -98,11 +98,11 @@ class Member(abc.ABC):
 
     @abc.abstractmethod
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """End it, whatever it does; nothing where it has ended."""
 
     @abc.abstractmethod
     def end(self) -> Ending:
-        """Wait for its end, and say how it came."""
+        """Wait for its end, and say how it came; nobody waits twice."""
 
 
 class Crew(Protocol):
@@ -289,7 +289,14 @@ class Pool:
             yield from member.outcomes()
 
     def _end(self) -> None:
-        for member in self._members:
-            member.dismiss()
-        for member in self._members:
-            member.end()
+        try:
+            for member in self._members:
+                member.dismiss()
+            for member in self._members:
+                member.end()
+        except BaseException:  # Ctrl-C while they end: whoever is still there ends now
+            for member in self._members:
+                member.kill()
+            for member in self._members:
+                member.end()
+            raise

@@ -93,7 +93,6 @@ class _Process(Member):
             self.process.kill()
             self.process.join()
         code = self.process.exitcode or 0
-        self.process.close()
         if code >= 0:
             return Ending(f"exit code {code}")
         with suppress(ValueError):

@@ -64,9 +64,9 @@ def replace_head(network: nn.Module, classes: int) -> str:
     name, old = find_head(network)
     new = copy.deepcopy(old)
     setattr(new, "out_features" if isinstance(new, nn.Linear) else "out_channels", classes)
-    new.weight = nn.Parameter(old.weight.detach().new_empty(classes, *old.weight.shape[1:]))
+    new.weight = nn.Parameter(old.weight.detach().new_zeros(classes, *old.weight.shape[1:]))
     if old.bias is not None:
-        new.bias = nn.Parameter(old.bias.detach().new_empty(classes))
+        new.bias = nn.Parameter(old.bias.detach().new_zeros(classes))
     new.reset_parameters()
     # Under each of its names: the state dict has it under all of them.
     for alias in [alias for alias, module in network.named_modules(remove_duplicate=False) if module is old]:
