@@ -1,5 +1,7 @@
 # make demo   installs the project into .venv and explains an image that came with it
 # make test   installs the test tools as well, then lints, type-checks and runs every test
+# make quick  lints and runs the tests that answer soonest, within a minute
+# make test-elsewhere  runs the tests as other machines would: other instructions, memory, place, user, order, load
 # make lint   lints and type-checks
 # make bench  measures speed, prints the tables and writes docs/performance.md; about an hour
 # make study  computes what is missing of the study and writes docs/results.md; hours
@@ -26,14 +28,27 @@ INSTALLED_TEST := $(VENV)/.installed-test-$(REQUIREMENTS)
 CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 
-.PHONY: demo test lint bench study kill fuzz soak load mutate coverage clean
+# Tests share nothing, so two files of them run side by side; more where there are more processors: make test JOBS=8
+JOBS := 2
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
+
+.PHONY: demo test quick test-elsewhere lint bench study kill fuzz soak load mutate coverage clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
 	@$(BIN)/fei demo
 
 test: lint
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+# The edit loop: what takes longest, and what needs a browser, a cluster or other processes, is left out.
+quick: $(INSTALLED_TEST)
+	$(BIN)/ruff check .
+	$(PYTEST) -m "not slow" --maxfail 5
+
+test-elsewhere: $(INSTALLED_TEST)
+	$(BIN)/python reliability/elsewhere.py
+	$(BIN)/python reliability/page.py
 
 lint: $(INSTALLED_TEST)
 	$(BIN)/ruff check .

@@ -3,7 +3,8 @@
     python reliability/elsewhere.py                  all of them, one after the other
     python reliability/elsewhere.py "AVX2" user      those whose names contain one of these
 
-Each machine's outcome is written to `reliability/results/elsewhere.json` as it comes. A machine that cannot be played
+Each machine's outcome is written to `reliability/results/elsewhere.json` as it comes; `findings` there is written by
+hand, one sentence for each fault that was found this way, and kept. A machine that cannot be played
 here (no Turkish locale, no user namespaces) is said to be so, and counts as a failure where CI=true.
 """
 
@@ -107,7 +108,7 @@ def run(machine: Machine, seed: int, tests: list[str]) -> dict[str, Any]:
         report = Path(folder) / "report.xml"
         Path(folder).chmod(0o777)
         options = [option.format(seed=seed) for option in machine.options]
-        fixed = ["-q", "--tb=short", "-p", "no:cacheprovider", "-n2", "--dist=loadgroup", f"--junitxml={report}"]
+        fixed = ["-q", "--tb=short", "-p", "no:cacheprovider", "-n2", "--dist=worksteal", f"--junitxml={report}"]
         stack.enter_context(_busy(machine.busy))
         started = time.monotonic()
         command = [*machine.prefix, sys.executable, "-m", "pytest", *fixed, *options, *tests]
@@ -125,7 +126,7 @@ def main() -> int:
     parser.add_argument("--tests", nargs="*", default=[], help="as pytest takes them; all if none are given")
     given = parser.parse_args()
     found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
-    found |= {"what": "the tests on machines that this one plays", "command": "make test-elsewhere"}
+    found = {"what": "the tests on machines that this one plays", "findings": []} | found
     chosen = [name for name in MACHINES if not given.machines or any(part in name for part in given.machines)]
     failed = False
     for name in chosen:

@@ -128,6 +128,21 @@ def coverage(found: Figures) -> str:
     return table(heads, rows) + "\nActors of Ray run in processes that are not watched.\n"
 
 
+def elsewhere(found: Figures) -> str:
+    """The tests on machines that are played."""
+    rows = [
+        (name, result.get("passed", "not played"), len(result.get("failed", ())), len(result.get("skipped", ())))
+        for name, result in found["machines"].items()
+    ]
+    return (
+        "Processor features are taken away from torch, oneDNN, MKL, OpenBLAS and NumPy by environment variables; files "
+        "about pages are left out where only the arithmetic differs.\n\n"
+        + table(("machine", "passed", "failed", "skipped"), rows)
+        + "\nWhat they found, all mended:\n\n"
+        + bullets(found["findings"])
+    )
+
+
 def oldest(found: Figures) -> str:
     """The oldest torch that is supported."""
     versions = found["versions"]
@@ -145,6 +160,7 @@ SECTIONS: dict[str, tuple[str, str, Callable[[Figures], str]]] = {
     "load": ("Many visitors, some of them hostile", "make load", load),
     "mutate": ("Would the tests notice?", "make mutate", mutate),
     "coverage": ("What the tests reach", "make coverage", coverage),
+    "elsewhere": ("Other machines", "make test-elsewhere", elsewhere),
     "oldest": ("The oldest torch", "python reliability/oldest.py --python OLD/bin/python", oldest),
 }
 INTRODUCTION = """# Reliability

@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import time
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from waiting import PATIENCE
 
 # Chromium must not look for anything outside: whatever is asked for would be the page's fault.
 FLAGS = (
@@ -61,7 +63,7 @@ class Visit:
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("dialog", lambda dialog: self.problems.append(f"dialog {dialog.message}"))
         self.page.goto(f"file://{file}{address}")
-        self.page.wait_for_selector("html[data-ready]", timeout=120_000)
+        self.page.wait_for_selector("html[data-ready]", timeout=PATIENCE * 1000)
 
     def _hear(self, kind, text):
         if kind in ("error", "warning"):
@@ -86,11 +88,10 @@ class Visit:
 
     def wait(self, condition):
         """Until a condition on the page holds; playwright's own waiting would evaluate text, which the page forbids."""
-        for _ in range(300):
-            if self.page.evaluate(condition):
-                return
+        end = time.monotonic() + PATIENCE
+        while not self.page.evaluate(condition):
+            assert time.monotonic() < end, f"never came true: {condition}"
             self.page.wait_for_timeout(50)
-        pytest.fail(f"never came true: {condition}")
 
     def text(self, selector):
         return self.page.locator(selector).first.inner_text()

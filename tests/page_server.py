@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from PIL import Image
+from waiting import PATIENCE
 
 NETWORKS = """
 import time
@@ -83,14 +83,6 @@ def png(size=(30, 40), colour=(200, 120, 40), kind="PNG"):
     return file.getvalue()
 
 
-def until(condition, seconds=30):
-    """Wait for something that happens in another thread."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
-
-
 @contextmanager
 def page_server(folder, models, **limits):
     """The address of a server that keeps its private folder in a given one, and has nothing left there afterwards."""
@@ -104,5 +96,5 @@ def page_server(folder, models, **limits):
             yield address
         finally:
             process.stdin.close()
-            assert process.wait(120) == 0  # a busy machine is slow, not wrong
+            assert process.wait(PATIENCE) == 0
     assert list(folder.iterdir()) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from waiting import PATIENCE
 
 from fei.bench import LocalEngine, Unit, _pool, _processes
 from fei.bench._context import Network, Recipe, WorkerContext
@@ -47,7 +48,7 @@ class StandIn:
         if unit.item == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
         if unit.item == "sleeps":
-            time.sleep(300)
+            time.sleep(10 * PATIENCE)
             self.note("wakes")
         return self._context.outcome(unit, "done")
 

@@ -17,6 +17,7 @@ from test_bench_engine import StandIn, notes, unit
 from test_bench_engine import context as context_of
 from test_bench_run import FEI, RESULTS, SALIENCY, call, make_plan, paint, table
 from torch import nn
+from waiting import PATIENCE
 
 from fei.bench import LocalEngine, Store, Unit, _context, _drive, _schema, run
 from fei.bench._memory import out_of_memory
@@ -133,23 +134,23 @@ class Sluggish(StandIn):
 
     def prepare(self, pair):
         if pair == 3:
-            time.sleep(60)
+            time.sleep(10 * PATIENCE)
         return super().prepare(pair)
 
 
 def test_a_worker_that_hangs_is_ended_and_replaced(tmp_path):
     context = context_of(tmp_path)
     networks = (*context.networks, replace(context.networks[0], model="network 3"))
-    context = replace(context, networks=networks, retries=0, unit_timeout=1.0, make=Sluggish)
+    context = replace(context, networks=networks, retries=0, unit_timeout=3.0, make=Sluggish)
     units = [unit("a"), unit("sleeps"), unit("b"), unit("c", 3), unit("d", 3)]
     outcomes = {o.item: o for o in LocalEngine(workers=1, threads=1).run(units, context)}
     assert {item: o.status for item, o in outcomes.items()} == {
         **dict.fromkeys("ab", "done"), **dict.fromkeys(["sleeps", "c", "d"], "failed"),
     }  # fmt: skip
     assert outcomes["sleeps"].error == (
-        "This took longer than 1 s, the time-out of a unit, and the worker was ended; allow more with --unit-timeout."
+        "This took longer than 3 s, the time-out of a unit, and the worker was ended; allow more with --unit-timeout."
     )
-    assert outcomes["c"].error.startswith("Loading the network 'network 3' took longer than 1 s")
+    assert outcomes["c"].error.startswith("Loading the network 'network 3' took longer than 3 s")
     assert sorted(set(notes(tmp_path))) == ["a", "b", "load0", "sleeps"]
     assert notes(tmp_path).count("sleeps") == 1
 
@@ -374,7 +375,7 @@ def drive_slowly():
     def slow(self, outcomes):
         if sys.exc_info()[0] is KeyboardInterrupt:
             (folder / "hangs").touch()
-            time.sleep(60)
+            time.sleep(10 * PATIENCE)
         commit(self, outcomes)
         (folder / "committed").touch()
         time.sleep(0.2)
@@ -404,7 +405,7 @@ def test_a_second_ctrl_c_ends_it_at_once(photos, tmp_path, undisturbed):
     process.send_signal(signal.SIGINT)
     wait_for(tmp_path / "hangs", process)
     process.send_signal(signal.SIGINT)
-    printed, told = process.communicate(timeout=50)
+    printed, told = process.communicate(timeout=PATIENCE)
     line = f"Interrupted twice; what was committed is kept, go on with: fei bench resume {tmp_path / 'run'}"
     assert process.returncode == 130
     assert told.splitlines()[-1] == line

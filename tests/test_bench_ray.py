@@ -16,6 +16,7 @@ import pytest
 from test_bench_engine import context as context_of
 from test_bench_engine import notes, unit
 from test_bench_run import COUNTED, FEI, LOG, PAUSE, SALIENCY, call, committed, make_plan, paint, table
+from waiting import PATIENCE
 
 from fei.bench import RayEngine, run
 from fei.bench import _ray_crew as crew_module
@@ -180,7 +181,7 @@ def test_on_one_machine_it_is_reached_from_nowhere_else_and_ends_on_ctrl_c(many,
     assert found
     assert found <= {"0100007F", "0" * 16 + "FFFF00000100007F", "0" * 24 + "01000000"}  # 127.0.0.1 and ::1
     os.killpg(driver.pid, signal.SIGINT)  # as a terminal does: to the driver and all it has started
-    printed, told = driver.communicate(timeout=60)
+    printed, told = driver.communicate(timeout=PATIENCE)
     line = f"Interrupted; what is computed is kept, go on with: fei bench resume {tmp_path / 'run'}"
     assert (driver.returncode, told.splitlines()[-1]) == (130, line)
     assert json.loads(printed.splitlines()[-1]) == {"error": line}
@@ -295,7 +296,7 @@ def test_workers_nodes_and_drivers_that_are_killed_cost_nothing(cluster, many, t
         time.sleep(random.random())
         driver.send_signal(signal.SIGKILL)
         driver.wait()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while workers_of(cluster) and time.monotonic() < deadline:  # they end with it
             time.sleep(0.05)
         assert workers_of(cluster) == []

@@ -1,5 +1,6 @@
 """Runs: nothing is computed twice, nothing that was committed is lost, and all ways lead to the same tables."""
 
+import contextlib
 import multiprocessing
 import os
 import random
@@ -14,6 +15,7 @@ import pytest
 import torch
 from networks import small_cnn
 from PIL import Image
+from waiting import until
 
 from fei import metrics, models
 from fei.bench import LocalEngine, Store, _catalog, _drive, keys, resume, run
@@ -474,6 +476,15 @@ def start_driver(folder, workers, log):
     return subprocess.Popen([sys.executable, "-c", script, str(folder), str(workers)], env=environment)
 
 
+def processes_with(variable):
+    """Those whose environment has it."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            found += [file.parent.name] if variable.encode() in file.read_bytes().split(b"\0") else []
+    return found
+
+
 def committed(folder):
     """The images whose unit of the counted method is committed."""
     if not Store.exists(folder) or not Store.begun(folder):
@@ -500,7 +511,7 @@ def test_drivers_that_are_killed_lose_nothing_and_compute_nothing_twice(many, tm
         time.sleep(random.random() * (1.5 if number % 4 != 3 else 6))
         driver.send_signal(signal.SIGKILL)
         driver.wait()
-        time.sleep(0.3)  # its workers end with it
+        until(lambda: not processes_with(f"{LOG}={log}"))  # its workers end with it
         computed = log.read_text(encoding="utf-8").split() if log.exists() else []
         assert not before & set(computed), "a unit was computed again after its commit"
         assert before <= committed(folder), "a commit was lost"

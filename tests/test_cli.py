@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from waiting import PATIENCE
 
 import fei
 from fei import methods, references
@@ -423,25 +424,25 @@ def test_names_that_a_terminal_cannot_show_do_not_break_it(place):
     name = os.fsdecode(b"caf\xe9.png")
     (place / name).write_bytes((place / "a.png").read_bytes())
     child = process("explain", name, "--model", "net.py:Small", "--steps", "1", cwd=place)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=PATIENCE)
     assert (child.returncode, err) == (0, "")
     assert "caf\\udce9.png" in out
 
 
 def test_ctrl_c_is_one_line_130_and_no_files(place):
     child = process("explain", "a.png", "--model", "net.py:Slow", "--steps", "100000", cwd=place)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not (place / "started").exists():
         assert child.poll() is None, child.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=PATIENCE)
     assert (child.returncode, out, err.strip()) == (130, "", "Interrupted.")
     assert outputs(place / "fei-out") == []
 
 
 def test_an_interrupt_in_the_midst_of_a_call_is_one_too(place):
     child = process("explain", "a.png", "--model", "net.py:Lost", "--steps", "1", cwd=place)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=PATIENCE)
     assert (child.returncode, out, err.strip()) == (130, "", "Interrupted.")

@@ -8,6 +8,7 @@ import torch
 from browsing import DESKTOP, PHONE, Visit, serious_faults
 from networks import small_cnn
 from test_explorer import HOSTILE
+from waiting import PATIENCE
 
 import fei
 from fei.metrics._perturbation import Job, Perturbations
@@ -428,7 +429,7 @@ def test_it_works_inside_a_notebook(browser, classifier, images, tmp_path):
     page.goto(f"file://{notebook}")
     page.locator("summary").first.click()
     frame = page.frame_locator("iframe")
-    frame.locator("html[data-ready]").wait_for(state="attached", timeout=120_000)
+    frame.locator("html[data-ready]").wait_for(state="attached", timeout=PATIENCE * 1000)
     assert frame.locator("h1").inner_text() == f"class {explanation.target[0]}"
     assert not frame.locator("#curves").is_visible()  # nothing was measured
     assert not frame.locator("#link").is_visible()  # a frame has no address

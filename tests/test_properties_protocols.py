@@ -117,12 +117,7 @@ ORDERS = {
 }
 
 
-@covers(
-    "protocols.jittered",
-    "protocols.reversed_argsort",
-    "protocols.raster",
-    *(f"protocols.{name}_per_value" for name in ("numpy", "raster")),
-)
+@covers(*(f"protocols.{name}" for name in ORDERS))
 @examples(40)
 @given(
     name=st.sampled_from(sorted(ORDERS)),

@@ -12,8 +12,9 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from page_server import NETWORKS, png, until
+from page_server import NETWORKS, png
 from PIL import Image
+from waiting import until
 
 import fei
 from fei.app import bundle

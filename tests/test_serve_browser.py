@@ -10,6 +10,7 @@ import pytest
 from browsing import DESKTOP, PHONE, serious_faults
 from page_server import page_server
 from PIL import Image
+from waiting import PATIENCE
 
 import fei
 
@@ -59,7 +60,7 @@ class Visitor:
 
     def __init__(self, context, address):
         self.context, self.page = context, context.new_page()
-        self.page.set_default_timeout(120_000)  # a busy machine is slow, not wrong
+        self.page.set_default_timeout(PATIENCE * 1000)
         self.outside, self.complaints = [], []
         self.page.on("request", lambda request: self._note(request.url, address))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
@@ -285,6 +286,7 @@ def test_nothing_serious_stands_in_anyones_way(visit):
     options = {"runOnly": ["wcag2a", "wcag2aa"], "iframes": False}  # the explorer has a test of its own
     for viewport in (DESKTOP, PHONE):
         visitor.page.set_viewport_size(viewport)
-        visitor.page.wait_for_timeout(1000)  # colours fade in, of a button that may be pressed again for one
+        # colours fade in, of a button that may be pressed again for one
+        visitor.page.evaluate("() => Promise.all(document.getAnimations().map(each => each.finished))")
         assert serious_faults(visitor.page, options) == {}
         assert visitor.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]

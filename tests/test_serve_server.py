@@ -12,7 +12,8 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from page_server import page_server, png, require, until
+from page_server import page_server, png, require
+from waiting import PATIENCE, until
 
 from fei.app.gate import CALL
 from fei.errors import InputError
@@ -36,7 +37,7 @@ class Visitor:
         self.config = json.loads(self.request("GET", "/config")[1])
 
     def request(self, method, path, body=None, headers=None):
-        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=30)
+        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=PATIENCE)
         connection.request(method, path, body, headers or {})
         response = connection.getresponse()
         content = response.read()
@@ -206,7 +207,7 @@ def test_the_command_serves_until_ctrl_c_and_leaves_nothing(network_file, tmp_pa
             assert visitor.request("GET", "/")[0] == 200
             assert "fei-serve-" in {path.name[:10] for path in tmp_path.iterdir()}
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
     assert process.returncode == 0
