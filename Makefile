@@ -15,8 +15,9 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-# Quiet twice: no progress and no warnings; errors still show.
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt
+# Quiet twice: no progress and no warnings; errors still show. Nothing is compiled
+# to bytecode in advance: that takes longer than the installation itself, and little of it is ever imported.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 # The stamps carry a checksum of what decides an installation, not its date: a fresh checkout with an old .venv
 # installs nothing, an edited requirement installs again.
@@ -44,7 +45,7 @@ test: lint
 # The edit loop: what takes longest, and what needs a browser, a cluster or other processes, is left out.
 quick: $(INSTALLED_TEST)
 	$(BIN)/ruff check .
-	$(PYTEST) -m "not slow" --maxfail 5
+	$(PYTEST) --quick
 
 test-elsewhere: $(INSTALLED_TEST)
 	$(BIN)/python reliability/elsewhere.py

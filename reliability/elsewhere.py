@@ -66,6 +66,15 @@ MACHINES = {
     "an ordinary user": Machine(prefix=("unshare", "--user", "--map-user=1000", "--map-group=1000"), needs="unshare"),
     "beside two busy loops": Machine(busy=2),
 }
+# what `make test` takes a few tests to: everything but the load
+ALL_AT_ONCE = Machine(
+    PROCESSORS["plain instructions"]
+    | MACHINES["memory that is never zero"].environment
+    | MACHINES["Turkish, on Kiritimati, in random order"].environment,
+    ("-n0", "--shuffle", "{seed}"),
+    MACHINES["an ordinary user"].prefix,
+    "unshare",
+)
 
 
 @contextlib.contextmanager

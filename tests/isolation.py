@@ -18,6 +18,7 @@ class TorchRandom:
     setstate = staticmethod(torch.set_rng_state)
 
 
+SLOW = "\npytestmark = pytest.mark.slow\n"
 _TORCH = TorchRandom()  # Hypothesis keeps no more than a weak reference
 register_random(_TORCH)
 
@@ -46,7 +47,15 @@ def pytest_pyfunc_call(pyfuncitem):
 
 
 def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="leave out the files that are marked as slow")
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and the tests in each, in random order")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """With --quick, files that are marked as slow are not even imported."""
+    if config.getoption("--quick") and collection_path.suffix == ".py":
+        return True if SLOW in collection_path.read_text(encoding="utf-8") else None
+    return None
 
 
 def pytest_collection_modifyitems(config, items):

@@ -15,6 +15,8 @@ from fei.core.sites import find_layer, find_sites
 from fei.models._torchvision import import_torchvision
 from fei.models.layers import feature_layers
 
+pytestmark = pytest.mark.slow
+
 
 def timm():
     """The package; skip where it is absent, fail where it must not be, so that a green run means that it was used."""

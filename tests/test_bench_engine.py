@@ -17,6 +17,8 @@ from fei.bench._context import Network, Recipe, WorkerContext
 from fei.bench.worker import Worker
 from fei.errors import InputError
 
+pytestmark = pytest.mark.slow
+
 posix = pytest.mark.skipif(sys.platform == "win32", reason="kills processes by signals")
 
 

@@ -25,6 +25,8 @@ from fei.bench._pool import Ending, Lack, Member, Pool
 from fei.cli import main
 from fei.errors import InputError, ModelError
 
+pytestmark = pytest.mark.slow
+
 posix = pytest.mark.skipif(sys.platform == "win32", reason="presses Ctrl-C by signals")
 RISE = {"name": "rise", "options": {"samples": 16}}
 

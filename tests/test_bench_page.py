@@ -29,6 +29,8 @@ from fei.report import bench_page
 from fei.report._bench_page_pictures import pictures
 from fei.report.bench_page import bench_html, write_bench_page
 
+pytestmark = pytest.mark.slow
+
 PROTOCOL, OTHER = "fei-paper/1", "rise/1"
 METHODS = {"Saliency": "saliency", "FEI-VM": "fei-vm", "FEI-NONE": "fei-none"}
 PAIRS = ("Set, Net", "Set, Other")

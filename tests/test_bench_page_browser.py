@@ -10,6 +10,8 @@ from test_explorer import HOSTILE
 from fei.bench.tables import table
 from fei.report.bench_page import write_bench_page
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):

@@ -25,6 +25,8 @@ from fei.bench.runner import resume
 from fei.cli import main
 from fei.errors import InputError
 
+pytestmark = pytest.mark.slow
+
 MANY = 20
 KILLS = int(os.environ.get("FEI_KILLS", "3"))
 SMALL = {"num_cpus": 1, "object_store_memory": 80_000_000, "include_dashboard": False}

@@ -24,6 +24,8 @@ from fei.bench.units import Outcome
 from fei.errors import InputError
 from fei.metrics import bootstrap_interval, wilson_interval
 
+pytestmark = pytest.mark.slow
+
 PROTOCOL = "fei-paper/1"
 METHODS = {"Alpha": "saliency", "Beta": "gradcam", "FEI-VM": "fei-vm", "FEI-NONE": "fei-none"}
 

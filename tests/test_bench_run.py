@@ -25,6 +25,8 @@ from fei.errors import DataError, InputError, ModelError
 from fei.methods import create
 from fei.references import References
 
+pytestmark = pytest.mark.slow
+
 LOG, PAUSE = "FEI_TEST_LOG", "FEI_TEST_PAUSE"
 MANY = 24
 KILLS = int(os.environ.get("FEI_KILLS", "3"))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 FIELDS = {
     "step": {"network", "variant", "preset", "ratio", "low", "high", "repeats", "threads"},

@@ -24,6 +24,8 @@ from fei.cli._outputs import replacing, result_names
 from fei.core.settings import PRESETS
 from fei.errors import DataError
 
+pytestmark = pytest.mark.slow
+
 NETWORK = '''
 import time
 from pathlib import Path

@@ -15,6 +15,8 @@ from fei.bench.store import Store
 from fei.cli._bench_progress import in_words, shown_progress
 from fei.cli.reproduce import Comparison
 
+pytestmark = pytest.mark.slow
+
 NETWORK = commands.NETWORK.replace("def net():", "def net():\n    print('loaded')  # is no result")
 PLAN = """
 name = "tiny"

@@ -10,6 +10,8 @@ from PIL import Image
 import fei
 from fei.data import read_image
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):

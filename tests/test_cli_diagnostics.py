@@ -20,6 +20,8 @@ from fei.errors import DataError
 from fei.metrics.black_image import black_image
 from fei.metrics.randomization import MODES, SIMILARITIES, cascading_randomization
 
+pytestmark = pytest.mark.slow
+
 NETWORK = '''
 import torch
 from torch import nn

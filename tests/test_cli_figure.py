@@ -15,6 +15,8 @@ from fei.bench._grids import Panel, figure_1, visual_comparison
 from fei.bench._style import picture
 from fei.report import overlay
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):

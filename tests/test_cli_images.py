@@ -10,6 +10,8 @@ from test_cli_compare import compare, place, run  # noqa: F401  # place is a fix
 
 from fei.cli._images import find_images
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def photos(place):  # noqa: F811

@@ -23,6 +23,8 @@ from fei.report import photo
 from fei.report._explorer_payload import packed, payload, ranks
 from fei.report.explorer import Panel, Shown, collect, explorer_html, write_explorer
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("fei-vm", "fei-none", "saliency")
 
 

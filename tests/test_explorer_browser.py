@@ -16,6 +16,8 @@ from fei.models import Classifier
 from fei.report import photo
 from fei.report.explorer import collect, write_explorer
 
+pytestmark = pytest.mark.slow
+
 SEED = 5
 SIZE = (24, 32)
 

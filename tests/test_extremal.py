@@ -12,6 +12,8 @@ from torch import nn
 from fei.errors import InputError
 from fei.methods.extremal import ExtremalPerturbation, SmoothMasks, SmoothMaximum, blur_levels, gaussian_blur, perturb
 
+pytestmark = pytest.mark.slow
+
 SQUARES = {0: (slice(4, 12), slice(8, 16)), 1: (slice(20, 28), slice(8, 16)), 2: (slice(0, 8), slice(8, 16))}
 
 

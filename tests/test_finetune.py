@@ -20,6 +20,8 @@ from fei.models._finetune_data import hold_out, load_sets
 from fei.models._finetune_logistic import fit_logistic, fit_standardized
 from fei.models.finetune import finetune, measure, save
 
+pytestmark = pytest.mark.slow
+
 NETWORK = """
 import torch
 from torch import nn

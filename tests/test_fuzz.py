@@ -14,6 +14,8 @@ from bad_readers import BadReader
 
 from fei.errors import DataError, InputError, ModelError
 
+pytestmark = pytest.mark.slow
+
 CASES = 1500
 TOLD = {
     "raises": "ValueError at bad_readers.py raises: what nobody expected",

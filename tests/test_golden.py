@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
 import _golden_entries
 import golden
 
+pytestmark = pytest.mark.slow
+
 STORED = golden.load()
 # Masks that start as equal as round-off lets them be, and a ranking of them; noise that is drawn in single precision.
 # KernelSHAP's least squares weigh two of the rows a million times as much as the others.

@@ -16,6 +16,8 @@ from PIL import Image
 from fei.data import demo_image, images, read_image
 from fei.errors import DataError, FEIError, InputError
 
+pytestmark = pytest.mark.slow
+
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
 

@@ -11,6 +11,8 @@ from fei.cli._method_options import read_options
 from fei.errors import InputError
 from fei.methods import Option, describe
 
+pytestmark = pytest.mark.slow
+
 every_method = pytest.mark.parametrize("name", fei.methods.available())
 
 

@@ -14,6 +14,8 @@ from fei.errors import ModelError
 from fei.models._feature_layers import find_feature_layers
 from fei.models._torchvision import import_torchvision
 
+pytestmark = pytest.mark.slow
+
 
 def grey(size: int) -> Tensor:
     return torch.full((1, 3, size, size), 0.5)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).parents[1]
 FOLDER = PROJECT / "reliability"
 TARGETS = ("core/clipgrad.py", "core/quantiles.py", "metrics/_perturbation.py")

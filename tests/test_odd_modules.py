@@ -17,6 +17,8 @@ from fei.core.dataflow import trace
 from fei.core.sites import find_sites
 from fei.errors import InputError, ModelError
 
+pytestmark = pytest.mark.slow
+
 QUANTILES = [0.3, 0.7]
 
 

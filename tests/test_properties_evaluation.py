@@ -29,6 +29,8 @@ from fei.core.scoring import logits_of
 from fei.errors import FEIError, InputError, ModelError
 from fei.metrics.black_image import optimisation_method
 
+pytestmark = pytest.mark.slow
+
 SIZES = ((1, 1), (1, 9), (2, 2), (7, 13), (9, 8))
 CURVES = {"insertion": fei.metrics.insertion, "deletion": fei.metrics.deletion}
 

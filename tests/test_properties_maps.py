@@ -31,6 +31,8 @@ from fei.errors import InputError
 from fei.metrics.similarity import similarity
 from fei.report import colorize, map_image, overlay, panel, photo
 
+pytestmark = pytest.mark.slow
+
 MEASURES = {
     "gini": fei.metrics.gini,
     "rank_total_variation": fei.metrics.rank_total_variation,

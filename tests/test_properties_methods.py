@@ -36,6 +36,8 @@ from fei.methods._options import options_of
 from fei.models.layers import feature_layers
 from fei.progress import reporter
 
+pytestmark = pytest.mark.slow
+
 METHODS = fei.methods.available()
 TINY = QUICK | {name: {"steps": 2, "quantiles": [0.3, 0.7]} for name in [*fei.methods.available("fei-*"), "fgvis"]}
 TINY |= {

@@ -16,6 +16,8 @@ from fei.core.dataflow import trace
 from fei.core.pathway import Pathway
 from fei.core.sites import find_sites
 
+pytestmark = pytest.mark.slow
+
 QUANTILES = [0.3, 0.7]
 STEPS = 20
 

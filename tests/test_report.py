@@ -13,6 +13,8 @@ import fei
 from fei.errors import InputError
 from fei.report import colorize, figure, map_image, overlay, panel, photo
 
+pytestmark = pytest.mark.slow
+
 # The ends of inferno in matplotlib's own table, as 8-bit RGB.
 DARKEST, BRIGHTEST = (0, 0, 3), (252, 254, 164)
 

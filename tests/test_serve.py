@@ -28,6 +28,8 @@ from fei.app.sessions import Sessions
 from fei.app.storage import private_folder, remove_older
 from fei.errors import DataError, InputError, ModelError
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 

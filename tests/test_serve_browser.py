@@ -14,6 +14,8 @@ from waiting import PATIENCE
 
 import fei
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 300_000
 # Whatever the server streams reaches the page late, as in a browser that is busy.
 LATE = """

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from page_server import require
 
+pytestmark = pytest.mark.slow
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
 
 

@@ -18,6 +18,8 @@ from waiting import PATIENCE, until
 from fei.app.gate import CALL
 from fei.errors import InputError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server(network_file, tmp_path_factory):

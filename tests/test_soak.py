@@ -12,6 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
 import _soak_jobs
 import soak
 
+pytestmark = pytest.mark.slow
+
 FLAT = soak.Sample(0, 0, rss_mb=700, descriptors=13, threads=1, children=1, temporary=0, hooks=0, tensors=300)
 
 

@@ -9,6 +9,8 @@ import pytest
 
 import fei
 
+pytestmark = pytest.mark.slow
+
 SLOW = {"captum", "matplotlib", "scipy", "sklearn", "timm", "torchvision", "transformers"}
 
 

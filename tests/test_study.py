@@ -13,6 +13,8 @@ import skimage
 import torch
 from torch import Tensor, nn
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # `studies` is a folder of the repository, not of the package
 

@@ -16,6 +16,8 @@ from fei import models
 from fei.data import demo_image
 from fei.errors import InputError, ModelError
 
+pytestmark = pytest.mark.slow
+
 
 class TestHuggingFace:
     def test_a_folder(self, vit: Path, transformers: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,8 @@ from fei.models import Classifier
 from fei.models._checkpoint import read_metadata
 from fei.models._head import replace_head
 
+pytestmark = pytest.mark.slow
+
 KINDS = {
     "efficientnet_lite0": "_fc",
     "torchvision:squeezenet1_1@none": "classifier.1",

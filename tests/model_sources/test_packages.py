@@ -11,6 +11,8 @@ from fei import models
 from fei.cli._app import app
 from fei.errors import InputError, ModelError
 
+pytestmark = pytest.mark.slow
+
 
 class TestPackages:
     def test_a_factory(self, package: str) -> None:

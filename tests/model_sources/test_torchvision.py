@@ -18,6 +18,8 @@ from fei.errors import InputError, ModelError
 from fei.models import Classifier, _download
 from fei.models._from_torchvision import _of_weights
 
+pytestmark = pytest.mark.slow
+
 
 class TestTorchvision:
     def test_random_weights(self) -> None:
