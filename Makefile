@@ -16,7 +16,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 # Quiet twice: no progress and no warnings; errors still show. Nothing is compiled
-# to bytecode in advance: that takes longer than the installation itself, and little of it is ever imported.
+# to bytecode in advance: that takes longer than the installation itself, and little of it is ever imported. What is
+# imported is compiled then, and kept, whatever the caller's environment says.
+unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 # The stamps carry a checksum of what decides an installation, not its date: a fresh checkout with an old .venv

@@ -51,12 +51,19 @@ def write_results(
     check()
     prediction = _prediction(order)
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-        file.write(order.photo.file, order.photo.file.name)
-        file.write(explorer, EXPLORER)
+        file.writestr(_member(order.photo.file.name), order.photo.file.read_bytes())
+        file.writestr(_member(EXPLORER), explorer.read_bytes())
         for found in shown.panels:
             _add_method(file, folder, order, shown, found, prediction, getattr(made[found.method], "config", {}))
             check()
     return {EXPLORER: explorer, ARCHIVE: archive}
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    """A file of the zip, which tells nothing of this machine's clock and time zone."""
+    member = zipfile.ZipInfo(name)  # of 1980, the first year that a zip knows
+    member.compress_type = zipfile.ZIP_DEFLATED
+    return member
 
 
 def _add_method(
@@ -80,18 +87,18 @@ def _add_method(
     )
     seconds = 0.0 if found.cost is None else found.cost.seconds
     record = _record(order, finding, prediction, seconds)
-    file.writestr(f"{found.method}.json", json.dumps(record, indent=2, allow_nan=False) + "\n")
+    file.writestr(_member(f"{found.method}.json"), json.dumps(record, indent=2, allow_nan=False) + "\n")
     numbers = io.BytesIO()
     np.save(numbers, attribution)
-    file.writestr(f"{found.method}.map.npy", numbers.getvalue())
+    file.writestr(_member(f"{found.method}.map.npy"), numbers.getvalue())
     picture = io.BytesIO()
     headline = f"Predicted: {record['prediction']['label']}, {record['prediction']['probability']:.1%}"
     details = f"explained: {shown.label}  ·  {found.method}  ·  {order.network.name}  ·  seed {order.seed}"
     panel(photo(shown.image), attribution, headline=headline, details=details).savefig(picture)
-    file.writestr(f"{found.method}.overlay.png", picture.getvalue())
+    file.writestr(_member(f"{found.method}.overlay.png"), picture.getvalue())
     if found.explanation is not None:
         saved = found.explanation.save(folder / "explanation.safetensors")
-        file.write(saved, f"{found.method}.explanation.safetensors")
+        file.writestr(_member(f"{found.method}.explanation.safetensors"), saved.read_bytes())
         saved.unlink()
 
 
