@@ -24,10 +24,10 @@ import numpy as np
 from _common import ASSETS, Results
 from PIL import Image
 
-from fei._processors import usable_processors
 from fei.bench import LocalEngine, Outcome, Plan, Unit, run
 from fei.bench._context import WorkerContext
 from fei.bench.plan import parse_plan
+from fei.common.machine import usable_processors
 
 _MEGABYTE = 1_000_000
 _IMAGES, _METHODS = 10, 10  # of the trivial units; the rest are seeds

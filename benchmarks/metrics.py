@@ -27,7 +27,7 @@ import torch
 from _common import NETWORKS, PHOTOS, TOY, Results, alternated, latest, load, markdown, photo, spread
 
 import fei
-from fei._layout import Layout
+from fei.common.layout import Layout
 from fei.models import Classifier
 
 

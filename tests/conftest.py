@@ -12,7 +12,7 @@ from page_server import NETWORKS
 from torch import Tensor
 
 from fei import models
-from fei._processors import usable_processors
+from fei.common.machine import usable_processors
 from fei.data import demo_image
 
 pytest_plugins = ["isolation"]

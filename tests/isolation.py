@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import register_random
 
-from fei._random_state import forked_random_state
+from fei.common.random_state import forked_random_state
 
 
 class TorchRandom:

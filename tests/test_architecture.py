@@ -14,11 +14,12 @@ PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
 # From left to right; those of one line may know each other.
 LAYERS = (
     {"errors"},
-    {"progress", "_random_state", "_processors"},
+    {"common"},
+    {"progress"},
     {"data"},
     {"core", "references"},
     {"models"},
-    {"protocols", "_layout"},
+    {"protocols"},
     {"methods"},
     {"metrics", "compat"},
     {"_request"},

@@ -454,7 +454,9 @@ def test_a_run_without_numbers_has_a_report_too(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence(small, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(InputError, match=r"The report cannot be written to '.*file' \(.*\); choose another folder\."):
+    with pytest.raises(
+        InputError, match=r"The report cannot be written to '.*file' \(.*\); choose another folder with --out\."
+    ):
         write_report(small, tmp_path / "file")
 
 

@@ -20,7 +20,7 @@ from waiting import PATIENCE
 import fei
 from fei import methods, references
 from fei.cli import main
-from fei.cli._outputs import replacing, result_names
+from fei.cli._outputs import result_names, write_results
 from fei.core.settings import PRESETS
 from fei.errors import DataError
 
@@ -410,14 +410,13 @@ def test_what_nobody_expected_is_one_sentence_and_debug_shows_it_all(explain, mo
     assert "Traceback (most recent call last)" in err
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(tmp_path):
-    def write():
-        with replacing(tmp_path, "a") as temporary:
-            (temporary / "a.json").write_text("half", encoding="utf-8")
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(DataError, match=r"cannot be written.*\(No space left on device\)"):
-        write()
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError, match=r"The results of 'a' cannot be written.*\(No space left on device\)"):
+        write_results(tmp_path, "a", {"record": "half"})
     assert outputs(tmp_path) == []
 
 

@@ -14,9 +14,7 @@ from PIL import Image
 
 from fei import methods, models
 from fei.cli import main
-from fei.cli._diagnostics import write_whole
 from fei.data import read_image
-from fei.errors import DataError
 from fei.metrics.black_image import black_image
 from fei.metrics.randomization import MODES, SIMILARITIES, cascading_randomization
 
@@ -224,13 +222,3 @@ def test_wrong_usage_is_one_sentence_and_exit_2(run, words, expected):
     assert re.search(expected, err)
     assert out == ""
     assert len(err.splitlines()) == 1
-
-
-def test_files_appear_whole_or_not_at_all(tmp_path):
-    def fail(file):
-        file.write_text("half", encoding="utf-8")
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(DataError, match=r"cannot be written.*\(No space left on device\)"):
-        write_whole(tmp_path, {"a": lambda file: file.write_text("whole", encoding="utf-8"), "b": fail})
-    assert list(tmp_path.iterdir()) == []

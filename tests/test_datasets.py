@@ -134,7 +134,7 @@ def test_available_forms() -> None:
         ("x" * 5000, "There is no file or folder"),
         ("~nobody-of-this-name/x", "There is no file or folder '~nobody-of-this-name/x'"),
         ("imagnet:x", "There is no kind of data set 'imagnet'; did you mean imagenet:DIR?"),
-        ("https://example.org/a.jpg", "There is no kind of data set 'https'; give one of"),
+        ("https://example.org/a.jpg", "There is no kind of data set 'https'; give a path or one of"),
         ("cub:", "The data set 'cub:' names no place; the form is cub:DIR"),
         ("cub:absent", "The folder 'absent' is not there; check the path."),
         ("voc:absent@val", "The folder 'absent' is not there; check the path."),

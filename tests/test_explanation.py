@@ -37,10 +37,10 @@ def test_a_failed_write_leaves_the_old_file(result, tmp_path, monkeypatch):
     before = path.read_bytes()
 
     def broken(*args):
-        raise OSError("disk full")
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", broken)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(DataError, match=r"The explanation cannot be written to .* \(No space left on device\)"):
         result.save(path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["cat.safetensors"]

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fei import methods, metrics
-from fei._layout import Layout
+from fei.common.layout import Layout
 from fei.errors import ModelError
 
 FORWARD_ONLY = ("rise", "scorecam", "occlusion")

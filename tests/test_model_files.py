@@ -154,12 +154,12 @@ class TestFactories:
     @pytest.mark.parametrize(
         ("factory", "error", "message"),
         [
-            ("smal", InputError, "has no factory 'smal'; did you mean small. it defines Sizes, small, Own, described"),
+            ("smal", InputError, "has no factory 'smal'; did you mean small. The form is file.py:factory"),
             ("constant", InputError, "has no factory 'constant'"),
             (
                 "",
                 InputError,
-                "is given without a factory; it defines Sizes, small, .*, and the form is file.py:factory",
+                "is given without a factory; it defines Sizes, small, .*. The form is file.py:factory",
             ),
             ("broken", ModelError, r"networks.py:broken' failed \(KeyError: 'no such thing.*\); it is called without"),
             ("needs_an_argument", ModelError, "failed .TypeError: .*missing 1 required positional argument"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fei._processors import usable_processors
+from fei.common.machine import usable_processors
 from fei.core.scoring import top_classes
 
 PROJECT = Path(__file__).parents[1]
@@ -50,7 +50,7 @@ def machine_dependent(source):
 # numpy_per_value repeats what Quantus does, and says so; tests compare with it, and with unstable originals
 EXCUSED = {
     ("src/fei/protocols.py", "argsort"),
-    ("src/fei/_processors.py", "cpu_count"),
+    ("src/fei/common/machine.py", "cpu_count"),
     ("tests/test_protocols.py", "argsort"),
     ("tests/test_portability.py", "topk"),
 }
@@ -101,7 +101,7 @@ def test_processors_are_those_this_process_may_use(tmp_path):
     none, quota = tmp_path / "none", tmp_path / "cpu.max"
     allowed = os.sched_getaffinity(0)
     assert usable_processors(none) == len(allowed)
-    code = "import os; from fei._processors import *; os.sched_setaffinity(0, {%d}); print(usable_processors())"
+    code = "import os; from fei.common.machine import *; os.sched_setaffinity(0, {%d}); print(usable_processors())"
     done = subprocess.run([sys.executable, "-c", code % min(allowed)], capture_output=True, encoding="utf-8")
     assert done.stdout == "1\n"
     for text, expected in [("max 100000\n", len(allowed)), ("100000 100000", 1), ("50000 100000", 1), ("nonsense", 0)]:

@@ -24,8 +24,8 @@ from strategies import (
 )
 
 import fei
-from fei.data import Dataset, Item
-from fei.errors import InputError, ModelError
+from fei.data import Dataset, Item, check_spec
+from fei.errors import FEIError, InputError, ModelError
 
 odd = st.none() | st.floats() | st.integers(-3, 300) | st.text(max_size=3) | st.just(10**400)
 
@@ -147,6 +147,22 @@ def test_the_box_of_the_whole_image_is_the_whole_input(width, height):
     classifier = fei.models.Classifier(varied_cnn(), input_size=8)
     assert classifier.place_boxes([(0, 0, width, height)], (width, height)) == [(0.0, 0.0, 8.0, 8.0)]
     assert classifier.preprocess(Image.new("RGB", (width, height), "white")).min() == 1
+
+
+@covers("data.check_spec")
+@examples(60)
+@given(
+    spec=st.text(max_size=20)
+    | st.sampled_from(["imagenet:", "imagenet:x", "imagnet:x", "C:x", "cub:a@b", "*.jpg"])
+    | st.integers()
+)
+def test_a_specification_is_looked_at_or_refused(spec):
+    found = attempt(lambda: check_spec(spec))
+    if isinstance(found, FEIError):
+        assert "give" in str(found) or "did you mean" in str(found) or "the form is" in str(found)
+    else:
+        kind, rest = found
+        assert kind is None or spec == f"{kind.form.partition(':')[0]}:{rest}"
 
 
 @covers("data.Dataset", "data.Item")

@@ -231,7 +231,7 @@ def test_cancelling_while_results_are_written_keeps_nothing(tiny, photo, monkeyp
     written = []
 
     def write(*arguments):
-        written.append(arguments[4].method)
+        written.append(arguments[3].method)
         job.cancel()
 
     monkeypatch.setattr(bundle, "_add_method", write)

@@ -9,7 +9,6 @@ what, which score is read, of which class, how the curve becomes a number, and h
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fei.common.words import suggestion
 from fei.core.checks import check_count, is_number
 from fei.core.randomness import generator_for
 from fei.core.scoring import Score, check_score
@@ -261,9 +261,9 @@ def get(protocol: str | Protocol) -> Protocol:
     versions = [p for p in _PUBLISHED if protocol in (p.id, p.name)]
     if versions:
         return max(versions, key=lambda p: p.version)
-    close = difflib.get_close_matches(str(protocol), [*_BY_ID, *(p.name for p in _PUBLISHED)], n=2)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(_BY_ID)}"
-    raise InputError(f"unknown protocol {protocol!r}; {hint}")
+    all_of_them = f"choose one of {', '.join(_BY_ID)}"
+    names = [*(p.name for p in _PUBLISHED), *_BY_ID]
+    raise InputError(f"unknown protocol {protocol!r}; {suggestion(str(protocol), names, all_of_them, most=2)}")
 
 
 def describe(protocol: str | Protocol) -> dict[str, Any]:

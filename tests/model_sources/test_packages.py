@@ -25,7 +25,7 @@ class TestPackages:
         [
             ("some_nets.large_ones:f", InputError, "There is no Python module 'some_nets.large_ones'; check the name"),
             ("no_nets.at_all:f", InputError, "There is no Python module 'no_nets.at_all'; check the name, or install"),
-            ("torchvison:resnet50", InputError, r"'torchvison' \(did you mean torchvision:resnet50\?\); check"),
+            ("torchvison:resnet50", InputError, r"'torchvison'; did you mean torchvision:resnet50\?"),
             (
                 "some_nets.small_ones:smal",
                 InputError,

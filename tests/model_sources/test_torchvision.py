@@ -143,14 +143,17 @@ class TestTorchvision:
     @pytest.mark.parametrize(
         ("spec", "message"),
         [
-            ("resnet5", r"no classifier 'resnet5' \(did you mean resnet50 .*\?\); see: fei models 'torchvision:\*'"),
-            ("ResNet18", r"no classifier 'ResNet18' \(did you mean resnet18"),
-            ("", "torchvision has no classifier ''; see"),
+            ("resnet5", r"no classifier 'resnet5'; did you mean resnet50 .*\? See: fei models 'torchvision:\*'"),
+            ("ResNet18", r"no classifier 'ResNet18'; did you mean resnet18"),
+            ("", "torchvision has no classifier ''; check the name. See: fei models"),
             ("fcn_resnet50", "torchvision has no classifier 'fcn_resnet50'"),
             (
                 "resnet50@IMAGENET_V2",
-                r"resnet50 has no weights 'IMAGENET_V2' \(did you mean IMAGENET1K_V2 or IMAGENET1K_V1\?\); give one of "
-                "IMAGENET1K_V1, IMAGENET1K_V2, DEFAULT or none",
+                r"resnet50 has no weights 'IMAGENET_V2'; did you mean IMAGENET1K_V2 or IMAGENET1K_V1\?",
+            ),
+            (
+                "resnet50@weights",
+                "resnet50 has no weights 'weights'; give one of IMAGENET1K_V1, IMAGENET1K_V2, DEFAULT or none",
             ),
         ],
     )

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import io
-import json
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from fei._request import Request
 from fei.core.scoring import top_classes
 from fei.report.explorer import Panel, Shown, explorer_html
-from fei.report.overlay import panel, photo
-from fei.report.record import Finding, Prediction, make_record
+from fei.report.overlay import figure_bytes, panel, photo
+from fei.report.record import Finding, Prediction, array_bytes, make_record, record_text
 
 if TYPE_CHECKING:
     from fei.app.jobs import Order
@@ -54,7 +51,7 @@ def write_results(
         file.writestr(_member(order.photo.file.name), order.photo.file.read_bytes())
         file.writestr(_member(EXPLORER), explorer.read_bytes())
         for found in shown.panels:
-            _add_method(file, folder, order, shown, found, prediction, getattr(made[found.method], "config", {}))
+            _add_method(file, order, shown, found, prediction, getattr(made[found.method], "config", {}))
             check()
     return {EXPLORER: explorer, ARCHIVE: archive}
 
@@ -68,7 +65,6 @@ def _member(name: str) -> zipfile.ZipInfo:
 
 def _add_method(
     file: zipfile.ZipFile,
-    folder: Path,
     order: Order,
     shown: Shown,
     found: Panel,
@@ -87,19 +83,14 @@ def _add_method(
     )
     seconds = 0.0 if found.cost is None else found.cost.seconds
     record = _record(order, finding, prediction, seconds)
-    file.writestr(_member(f"{found.method}.json"), json.dumps(record, indent=2, allow_nan=False) + "\n")
-    numbers = io.BytesIO()
-    np.save(numbers, attribution)
-    file.writestr(_member(f"{found.method}.map.npy"), numbers.getvalue())
-    picture = io.BytesIO()
+    file.writestr(_member(f"{found.method}.json"), record_text(record))
+    file.writestr(_member(f"{found.method}.map.npy"), array_bytes(attribution))
     headline = f"Predicted: {record['prediction']['label']}, {record['prediction']['probability']:.1%}"
     details = f"explained: {shown.label}  ·  {found.method}  ·  {order.network.name}  ·  seed {order.seed}"
-    panel(photo(shown.image), attribution, headline=headline, details=details).savefig(picture)
-    file.writestr(_member(f"{found.method}.overlay.png"), picture.getvalue())
+    picture = panel(photo(shown.image), attribution, headline=headline, details=details)
+    file.writestr(_member(f"{found.method}.overlay.png"), figure_bytes(picture))
     if found.explanation is not None:
-        saved = found.explanation.save(folder / "explanation.safetensors")
-        file.writestr(_member(f"{found.method}.explanation.safetensors"), saved.read_bytes())
-        saved.unlink()
+        file.writestr(_member(f"{found.method}.explanation.safetensors"), found.explanation.to_bytes())
 
 
 def _record(order: Order, finding: Finding, prediction: Prediction, seconds: float) -> dict[str, Any]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,22 +86,6 @@ def schema_version(folder: Path) -> str | None:
         return str(found[0]) if found else "?"
 
 
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to that takes the place of `path` at the end, whole or not at all; for one writer at a time."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
-
-
 def read_map(folder: Path, key: str) -> NDArray[np.float32] | None:
     """The map of a unit (H, W) in a folder of maps; None where there is none that can be read."""
     try:  # mapped, so that a header cannot ask for more than the file has
@@ -111,9 +93,3 @@ def read_map(folder: Path, key: str) -> NDArray[np.float32] | None:
     except Exception:  # on a damaged file numpy raises nearly anything
         return None
     return values if values.dtype == np.float32 and values.ndim in (2, 3) and values.size else None
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
-    with replacing(path) as file:
-        file.write(text.encode("utf-8"))

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from fei._processors import usable_processors
 from fei.bench._context import WorkerContext
 from fei.bench._pool import Pool
 from fei.bench._ray_crew import Actors, import_ray
 from fei.bench.units import Outcome, Unit, storable
+from fei.common.machine import usable_processors
 from fei.errors import InputError
 
 _REACH_SECONDS = 10.0  # that the machine at an address has to answer

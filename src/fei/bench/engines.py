@@ -8,13 +8,13 @@ from typing import Protocol
 
 import torch
 
-from fei._processors import usable_processors
 from fei.bench._context import WorkerContext, attempt
 from fei.bench._pool import Pool
 from fei.bench._processes import Processes
 from fei.bench._ray import RayEngine
 from fei.bench.units import Outcome, Unit
 from fei.bench.worker import Worker
+from fei.common.machine import usable_processors
 from fei.errors import InputError
 
 ENGINES = ("local", "ray")

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fei.bench._diff import Difference, diff
-from fei.bench._disk import replacing
 from fei.bench._merge import merge
 from fei.bench._outcomes import curve_values, stored_outcomes
 from fei.bench.store import Store
 from fei.bench.units import KEPT, Curve, Outcome, Score
+from fei.common.files import replacing
 from fei.errors import DataError, InputError
 
 __all__ = ["COLUMNS", "Difference", "diff", "export", "import_results", "merge", "stored_outcomes"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import os
-import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,19 +84,10 @@ class Pair(_Part):
     @classmethod
     def _check_data(cls, spec: str | None) -> str | None:
         """As for the model, the form alone."""
-        from fei.data import available
+        from fei.data import check_spec
 
-        forms = {form.partition(":")[0]: form for form, _ in available() if ":" in form}
-        word, colon, rest = (spec or "").partition(":")
-        if colon and word in forms and not rest:
-            raise InputError(f"the data set '{spec}' names no place; the form is {forms[word]}")
-        # one letter would be a Windows drive
-        if colon and word not in forms and re.fullmatch(r"[A-Za-z_]{2,}", word) and not os.path.exists(spec or ""):
-            close = difflib.get_close_matches(word, forms, n=1)
-            hint = (
-                f"did you mean {forms[close[0]]}?" if close else f"give a path or one of: {', '.join(forms.values())}"
-            )
-            raise InputError(f"there is no kind of data set '{word}'; {hint}")
+        if spec is not None:
+            check_spec(spec)
         return spec
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from fei.bench._plan_text import to_toml
 from fei.bench.plan import parse_plan
+from fei.common.words import suggestion
 from fei.errors import InputError
 
 _OURS, _ALONE = "ours", "unconstrained"
@@ -210,9 +210,7 @@ def preset(name: str, *, quick: bool = False, models: Sequence[str] = (), data: 
 
 def _preset(name: str) -> _Preset:
     if name not in _PRESETS:
-        close = difflib.get_close_matches(name, _PRESETS, n=2)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(_PRESETS)}"
-        raise InputError(f"There is no preset '{name}'; {hint}")
+        raise InputError(f"There is no preset '{name}'; {suggestion(name, _PRESETS, most=2)}")
     return _PRESETS[name]
 
 

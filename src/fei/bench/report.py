@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +15,7 @@ from fei.bench._numbers import Numbers
 from fei.bench._style import FORMATS, picture
 from fei.bench.figures import figures
 from fei.bench.tables import Table, tables
-from fei.errors import DataError, InputError
+from fei.common.files import prepare_folder, write_files
 
 if TYPE_CHECKING:
     from fei.bench.store import Store
@@ -57,7 +55,8 @@ def write_report(store: Store, folder: Path | str, numbers: Numbers | None = Non
         DataError: If the disk refuses.
     """
     folder = Path(folder)
-    _prepare(folder)
+    for part in (folder, folder / "tables", folder / "figures"):
+        prepare_folder(part, what="report")
     numbers = numbers or Numbers(store)
     files: dict[str, bytes] = {}
     blocks: dict[str, str] = {}
@@ -79,7 +78,7 @@ def write_report(store: Store, folder: Path | str, numbers: Numbers | None = Non
         files |= {f"{name}.{form}": picture(figure.figure, form) for form in FORMATS}
         blocks[name] = f"![{escaped(figure.caption)}]({name}.png)\n\n{escaped(figure.caption)}\n"
     page = "\n".join(_page(store, numbers, blocks, remarks, list(files)))
-    _write(folder, files | {REPORT: page.encode()})
+    write_files(folder, files | {REPORT: page.encode()}, what="report")
     return [folder / REPORT, *(folder / name for name in files)]
 
 
@@ -150,30 +149,3 @@ def _what_was_run(store: Store, numbers: Numbers) -> Iterator[str]:
     yield ""
     for note in failure_notes(numbers, numbers.failures):
         yield f"- {escaped(note)}"
-
-
-def _prepare(folder: Path) -> None:
-    try:
-        for part in (folder, folder / "tables", folder / "figures"):
-            part.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=part):
-                pass
-    except OSError as error:
-        raise InputError(
-            f"The report cannot be written to '{folder}' ({error.strerror}); choose another folder."
-        ) from error
-
-
-def _write(folder: Path, files: dict[str, bytes]) -> None:
-    """Write files so that none is ever there in part, in this order."""
-    try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".fei-") as temporary:
-            for number, content in enumerate(files.values()):
-                (Path(temporary) / str(number)).write_bytes(content)
-            for number, name in enumerate(files):
-                os.replace(Path(temporary) / str(number), folder / name)
-    except OSError as error:
-        raise DataError(
-            f"The report cannot be written to '{folder}' ({error.strerror or error}); free some space or choose "
-            "another folder."
-        ) from error

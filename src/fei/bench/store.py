@@ -24,13 +24,12 @@ from fei.bench._disk import (
     connect_readonly,
     explained,
     read_map,
-    replacing,
     schema_version,
-    write_text,
 )
 from fei.bench._lock import Lock
 from fei.bench._outcomes import stored_json
 from fei.bench.units import DONE, FAILED, KEPT, Outcome
+from fei.common.files import replacing
 from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class Store:
             store = cls(folder, connection, lock)
             with store._transaction() as sql:
                 _schema.lay_out(sql, plan)
-            write_text(folder / PLAN, plan.text)
+            _write_plan(folder, plan.text)
             undo.pop_all()
             return store
 
@@ -262,7 +261,7 @@ class Store:
             )
         if plan is not None:
             with explained(self.folder):
-                write_text(self.folder / PLAN, plan.text)
+                _write_plan(self.folder, plan.text)
 
     def set_done(self, keys: Iterable[str]) -> None:
         """Mark units as done that failed over something the plan no longer asks for."""
@@ -308,6 +307,11 @@ class Store:
         folder.mkdir(exist_ok=True)
         with replacing(folder / f"{key}.npy") as file:
             np.save(file, np.asarray(values, dtype=np.float32), allow_pickle=False)
+
+
+def _write_plan(folder: Path, text: str) -> None:
+    with replacing(folder / PLAN) as file:
+        file.write(text.encode())
 
 
 def _refuse_other_file(file: Path, text: str) -> None:

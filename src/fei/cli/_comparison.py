@@ -15,14 +15,14 @@ import torch
 from fei import __version__, methods, models, protocols
 from fei.cli._job import choose_device
 from fei.cli._method_options import read_options
-from fei.cli._outputs import prepare_folder
+from fei.common.files import prepare_folder, write_files
 from fei.data import read_image
 from fei.errors import InputError
 from fei.metrics import BlackImage, Cost, Evaluation
 from fei.report._explorer_collect import black_images
 from fei.report.comparison import comparison as draw
 from fei.report.explorer import Shown, collect
-from fei.report.overlay import photo
+from fei.report.overlay import figure_bytes, photo
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Comparison:
         headline = f"{shown.label}, {shown.probability:.1%} ({self._spec}, {self._protocol.id})"
         planes = {panel.method: panel.map.numpy() for panel in shown.panels}
         figure = folder / f"{name}.comparison.png"
-        draw(photo(shown.image), planes, evaluations, headline).savefig(figure)
+        picture = draw(photo(shown.image), planes, evaluations, headline)
         document = {
             "schema": 1,
             "image": str(image),
@@ -150,7 +150,8 @@ class Comparison:
                 for row in rows
             ],
         }
-        (folder / f"{name}.comparison.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        text = json.dumps(document, indent=2) + "\n"
+        write_files(folder, {figure.name: figure_bytes(picture), f"{name}.comparison.json": text})
         return rows, document, shown
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shlex
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-
-from fei.errors import DataError
 
 ModelOption = Annotated[str, typer.Option(metavar="SPEC", help="The network; see 'fei models'.")]
 StepsOption = Annotated[
@@ -45,29 +40,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     console = Console()
     # in a pipe there is no edge to keep to; a cut number would be a wrong one
     console.print(table, width=max(console.width, console.measure(table).maximum), crop=False)
-
-
-def write_whole(folder: Path, files: Mapping[str, Callable[[Path], object]]) -> None:
-    """Write files into a folder so that none is ever there in part.
-
-    Args:
-        folder: Where to.
-        files: For each name what writes it to a given path; in this order they appear.
-
-    Raises:
-        DataError: If the disk refuses.
-    """
-    try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".fei-") as temporary:
-            for name, write in files.items():
-                write(Path(temporary) / name)
-            for name in files:
-                os.replace(Path(temporary) / name, folder / name)
-    except OSError as error:
-        raise DataError(
-            f"The results cannot be written to '{folder}' ({error.strerror or error}); free some space or choose "
-            "another folder with --out."
-        ) from error
 
 
 def versions() -> dict[str, str]:

@@ -17,16 +17,17 @@ from fei import methods, models, protocols
 from fei._request import Request
 from fei.cli import _outputs
 from fei.cli._method_options import read_options
+from fei.common.words import in_brief
 from fei.core.explanation import Explanation
 from fei.core.scoring import top_classes
 from fei.data import read_image
 from fei.errors import InputError, ModelError
-from fei.models._wording import in_brief
 from fei.references import Reference
 from fei.report import panel, photo
 from fei.report._explorer_provenance import Making, code
 from fei.report.explorer import Shown, collect
-from fei.report.record import Finding, Prediction, make_record, write_record
+from fei.report.overlay import figure_bytes
+from fei.report.record import Finding, Prediction, array_bytes, make_record, record_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,15 +86,13 @@ class Job:
             finding = self._find(inputs, prediction, progress=progress)
         seconds = time.perf_counter() - started
         record = make_record(image, self.request, self.classifier, prediction, finding, seconds)
-        with _outputs.replacing(folder, name) as temporary:
-            base = str(temporary / name)
-            np.save(base + _outputs.MAP, finding.attribution)
-            if finding.explanation is not None:
-                finding.explanation.save(base + _outputs.EXPLANATION)
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="Glyph")  # a class name in a script that the font lacks
-                self._picture(inputs, finding, record).savefig(base + _outputs.PICTURE)
-            write_record(Path(base + _outputs.RECORD), record)
+        contents: dict[str, bytes | str] = {"map": array_bytes(finding.attribution), "record": record_text(record)}
+        if finding.explanation is not None:
+            contents["explanation"] = finding.explanation.to_bytes()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph")  # a class name in a script that the font lacks
+            contents["picture"] = figure_bytes(self._picture(inputs, finding, record))
+        _outputs.write_results(folder, name, contents)
         return record | {"files": _outputs.result_files(folder, name)}
 
     def shown(self, record: dict[str, Any]) -> Shown:

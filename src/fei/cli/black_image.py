@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import sys
 import time
 from pathlib import Path
@@ -21,7 +22,6 @@ from fei.cli._diagnostics import (
     command_line,
     print_table,
     versions,
-    write_whole,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def black_image(
     """
     from fei._request import Request
     from fei.cli._job import Job
-    from fei.cli._outputs import prepare_folder
+    from fei.common.files import prepare_folder
 
     names = _checked_names(methods)
     job = Job(Request(model, names[0], None, seed, steps, preset, device, None, batch_size))
@@ -170,18 +170,17 @@ def _entry(name: str, result: BlackImage, job: Job, seconds: float) -> dict[str,
 
 
 def _write(folder: Path, document: dict[str, Any]) -> dict[str, str]:
-    from fei.report.record import write_record
+    from fei.common.files import write_files
+    from fei.report.record import record_text
 
-    def write_table(file: Path) -> None:
-        with file.open("w", newline="", encoding="utf-8") as stream:
-            table = csv.writer(stream)
-            table.writerow(["method", "trial", "target", "label", "red", "green", "blue", "success", "phi", "gain"])
-            for entry in document["results"]:
-                for row in entry["outcomes"]:
-                    what = (row["trial"], row["target"], row["label"], *row["reference"])
-                    table.writerow([entry["method"], *what, int(row["success"]), row["phi"], row["gain"]])
-
-    write_whole(folder, {_TABLE: write_table, _RECORD: lambda file: write_record(file, document)})
+    text = io.StringIO(newline="")
+    table = csv.writer(text)
+    table.writerow(["method", "trial", "target", "label", "red", "green", "blue", "success", "phi", "gain"])
+    for entry in document["results"]:
+        for row in entry["outcomes"]:
+            what = (row["trial"], row["target"], row["label"], *row["reference"])
+            table.writerow([entry["method"], *what, int(row["success"]), row["phi"], row["gain"]])
+    write_files(folder, {_TABLE: text.getvalue(), _RECORD: record_text(document)})
     return {"table": str(folder / _TABLE), "record": str(folder / _RECORD)}
 
 

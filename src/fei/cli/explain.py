@@ -112,13 +112,13 @@ def demo(
     debug: DebugOption = False,
 ) -> None:
     """Explain a photograph of a cat with the network that came with the install."""
-    from fei.cli._outputs import prepare_folder, save_image
+    from fei.common.files import prepare_folder
     from fei.data import demo_image
 
     folder = Path(out)
     prepare_folder(folder)
     photograph = folder / "chelsea.png"
-    save_image(demo_image("chelsea"), photograph)
+    demo_image("chelsea").save(photograph)
     if not as_json:
         say(f"Which pixels make a network see a cat in {photograph}?")
         say("FEI looks for those that keep both its answer and the way it gets there.")
@@ -182,7 +182,8 @@ def _explain_all(request: Request, images: list[Path], folder: Path, voice: _Voi
         return outcome
 
     from fei.cli._job import Job
-    from fei.cli._outputs import prepare_folder, result_names, write_page
+    from fei.cli._outputs import result_names, write_page
+    from fei.common.files import prepare_folder
 
     job = Job(request)
     prepare_folder(folder)

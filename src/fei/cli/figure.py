@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -65,6 +64,7 @@ def figure(
     from fei.bench._grids import figure_1, visual_comparison
     from fei.bench._style import picture
     from fei.bench.store import Store
+    from fei.common.files import write_file
 
     file = Path(out)
     form = file.suffix.lower().removeprefix(".")
@@ -85,7 +85,7 @@ def figure(
         show = not as_json and sys.stderr.isatty()
         names = methods or _METHODS[layout]
         panels = [_panel_of_images(images, names, settings, seed, device, batch_size, show=show)]
-    _write(file, picture(draw(panels), form))
+    write_file(file, picture(draw(panels), form), what="figure")
     if as_json:
         print_json({"schema": 1, "figure": out, "layout": layout, "methods": list(panels[0].names)})
     else:
@@ -183,17 +183,3 @@ def _rows(numbers: Numbers, names: list[str]) -> list[int]:
             raise InputError(f"The run has no method '{name.strip()}'; it has {labels}.")
         chosen |= dict.fromkeys(found)
     return list(chosen)
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Write a file, whole or not at all."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, file)
-    except OSError as error:
-        raise DataError(
-            f"The figure cannot be written to '{file}' ({error.strerror or error}); choose another place with --out."
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -76,7 +76,7 @@ def finetune(
     Ctrl-C ends the training and keeps the best so far.
     """
     from fei.cli._job import choose_device
-    from fei.cli._outputs import prepare_folder
+    from fei.common.files import prepare_folder
     from fei.models import finetune as training
     from fei.models import load
 

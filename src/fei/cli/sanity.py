@@ -21,7 +21,6 @@ from fei.cli._diagnostics import (
     command_line,
     print_table,
     versions,
-    write_whole,
 )
 
 if TYPE_CHECKING:
@@ -71,9 +70,10 @@ def sanity(
     """
     from fei._request import Request
     from fei.cli._job import Job
-    from fei.cli._outputs import prepare_folder
+    from fei.common.files import prepare_folder, write_files
     from fei.data import read_image
-    from fei.report.record import write_record
+    from fei.report.overlay import figure_bytes
+    from fei.report.record import record_text
 
     picture = read_image(image)
     job = Job(Request(model, method, target, seed, steps, preset, device, None, batch_size))
@@ -112,7 +112,7 @@ def sanity(
     }
     names = {"picture": f"{Path(image).stem}.sanity.png", "record": f"{Path(image).stem}.sanity.json"}
     figure = _strip(inputs[0], result)
-    write_whole(folder, {names["picture"]: figure.savefig, names["record"]: lambda file: write_record(file, document)})
+    write_files(folder, {names["picture"]: figure_bytes(figure), names["record"]: record_text(document)})
     files = {kind: str(folder / name) for kind, name in names.items()}
     if as_json:
         print_json(document | {"files": files})

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fei.common.files import write_file
 from fei.errors import DataError, InputError
 
 SCHEMA = 1
@@ -79,9 +80,12 @@ class Explanation:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write tensors and configuration to one safetensors file, whole or not at all."""
+        return write_file(Path(path), self.to_bytes(), what="explanation")
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes."""
         from safetensors.torch import save
 
-        path = Path(path)
         tensors = {
             "maps": self.maps,
             "alphas": self.alphas,
@@ -93,15 +97,7 @@ class Explanation:
             "trace.stopped": self.trace.stopped,
         } | {f"clipped.{site}": share for site, share in self.trace.clipped.items()}
         metadata = {"schema": str(SCHEMA), "config": json.dumps(dict(self.config))}
-        if not path.parent.is_dir():
-            raise InputError(f"cannot save to {path}: the folder {path.parent} does not exist; make it first")
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            temporary.write_bytes(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata))
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        return path
+        return save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Explanation:

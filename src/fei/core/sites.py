@@ -7,7 +7,6 @@ consumer; the last value reached is the site. What happens at a residual additio
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections import Counter
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from fei.common.words import suggestion
 from fei.core.dataflow import ACTIVATIONS, ADDITIONS, CONVOLUTIONS, NORMALIZATIONS, Call, CallKey, Flow
 from fei.errors import InputError, ModelError
 
@@ -124,9 +124,8 @@ def resolve_name(name: str, known: Iterable[str]) -> str:
         return endings[0]
     if endings:
         raise InputError(f"module name {name!r} is ambiguous: it ends {', '.join(sorted(endings)[:4])}")
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    hint = f"; did you mean {', '.join(close)}?" if close else "; see model.named_modules()"
-    raise InputError(f"the network ran no module named {name!r}{hint}")
+    hint = suggestion(name, known, "see model.named_modules()", cutoff=0.4)
+    raise InputError(f"the network ran no module named {name!r}; {hint}")
 
 
 def _part(sites: list[Site], end: str, part: str, whole: str) -> list[Site]:

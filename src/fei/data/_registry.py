@@ -1,12 +1,12 @@
 """What a data set's specification can say. A new kind of data set is one line in the table."""
 
-import difflib
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fei.common.words import suggestion
 from fei.data._cub import load_cub
 from fei.data._folders import load_imagefolder, load_path
 from fei.data._imagenet import load_imagenet
@@ -66,16 +66,29 @@ def load(spec: str) -> Dataset:
         InputError: If the specification names nothing that exists.
         DataError: If the data set is there and cannot be used, or none of its images can be found.
     """
+    source, rest = check_spec(spec)
+    return load_path(spec, spec) if source is None else source.load(rest, spec)
+
+
+def check_spec(spec: str) -> tuple[_Source | None, str]:
+    """Look at the form of a specification alone, not at what it names.
+
+    Returns:
+        The kind of data set and what follows its word; None for a path.
+
+    Raises:
+        InputError: If it has no such form.
+    """
     forms = ", ".join(form for form, _ in available())
     if not isinstance(spec, str) or not spec:
         raise InputError(f"The data set is given as {spec!r}; give one of: {forms}.")
     word, rest = match.groups() if (match := _WORD.fullmatch(spec)) else ("", "")
-    if source := _SOURCES.get(word):
-        if not rest:
-            raise InputError(f"The data set '{spec}' names no place; the form is {source.form}.")
-        return source.load(rest, spec)
-    if word and not os.path.exists(spec):
-        close = difflib.get_close_matches(word, _SOURCES, n=1)
-        hint = f"did you mean {_SOURCES[close[0]].form}?" if close else f"give one of: {forms}."
-        raise InputError(f"There is no kind of data set '{word}'; {hint}")
-    return load_path(spec, spec)
+    source = _SOURCES.get(word)
+    if source is not None and not rest:
+        raise InputError(f"The data set '{spec}' names no place; the form is {source.form}.")
+    if source is None and word and not os.path.exists(spec):
+        close = suggestion(word, _SOURCES, f"give a path or one of: {forms}.", most=1)
+        for name, each in _SOURCES.items():
+            close = close.replace(f"mean {name}?", f"mean {each.form}?")
+        raise InputError(f"There is no kind of data set '{word}'; {close}")
+    return source, rest

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fei._layout import Layout
+from fei.common.layout import Layout
 from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
 from fei.core.dataflow import Flow, trace
 from fei.core.randomness import generator_for, image_digest, seed_of

@@ -5,7 +5,6 @@ Nothing heavy is imported to list them: the code of a method is loaded when it i
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from fnmatch import fnmatch
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from fei.common.words import suggestion
 from fei.errors import InputError
 from fei.methods._options import Option, options_of
 
@@ -254,9 +254,7 @@ def describe(name: str) -> Entry:
         return Entry(name, "adapter", "attribution code from elsewhere", "?", "", partial(_adapter, name))
     entry = _ENTRIES.get(name.lower())
     if entry is None:
-        close = difflib.get_close_matches(name.lower(), _ENTRIES, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(_ENTRIES)}"
-        raise InputError(f"unknown method {name!r}; {hint}")
+        raise InputError(f"unknown method {name!r}; {suggestion(name, _ENTRIES)}")
     return entry
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import abc
 import copy
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
@@ -27,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 from captum import attr
 from torch import Tensor, nn
 
-from fei._random_state import forked_random_state
+from fei.common.random_state import forked_random_state
+from fei.common.words import suggestion
 from fei.core.scoring import logits_of
 from fei.errors import InputError
 from fei.methods._baseline import Baseline, Task
@@ -289,8 +289,7 @@ def _load(name: str) -> Any:
         raise InputError(f"{name!r} cannot be imported ({error}); check the name and what is installed") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            close = difflib.get_close_matches(part, dir(found), n=3)
-            raise InputError(f"{path!r} has no {part!r}" + (f"; did you mean {' or '.join(close)}?" if close else ""))
+            raise InputError(f"{path!r} has no {part!r}; {suggestion(part, dir(found), 'check the name')}")
         found = getattr(found, part)
     return found
 

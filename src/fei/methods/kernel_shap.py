@@ -10,7 +10,7 @@ from captum.attr import KernelShap as CaptumKernelShap
 from skimage.segmentation import slic
 from torch import Tensor
 
-from fei._random_state import forked_random_state
+from fei.common.random_state import forked_random_state
 from fei.core.scoring import Score, check_score
 from fei.errors import InputError, ModelError
 from fei.methods._baseline import Baseline, Task

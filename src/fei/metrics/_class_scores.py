@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fei._layout import Layout
+from fei.common.layout import Layout
 from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
 from fei.core.scoring import Score, Target, check_score, check_target, evaluate, logits_of
 from fei.errors import ModelError

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from fei._random_state import forked_random_state
+from fei.common.random_state import forked_random_state
 from fei.core.checks import explained_failure
 from fei.core.dataflow import WatchingMode, tensors_in
 from fei.core.randomness import generator_for

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fei._layout import Layout
+from fei.common.layout import Layout
 from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
 from fei.core.dataflow import trace
 from fei.core.pathway import Visitor, visit_sites

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fei._random_state import forked_random_state
+from fei.common.random_state import forked_random_state
 from fei.core.checks import check_count, check_size, only
 from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target

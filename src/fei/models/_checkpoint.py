@@ -14,11 +14,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from fei.common.words import first_few, in_brief
 from fei.errors import InputError, ModelError
 from fei.models._forward import grey_image, observe
 from fei.models._head import find_head, replace_head
 from fei.models._pickles import look_through
-from fei.models._wording import first_few, in_brief
 from fei.models.classifier import Classifier
 
 

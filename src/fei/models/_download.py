@@ -13,8 +13,8 @@ from urllib.parse import urlparse
 
 import torch
 
+from fei.common.words import in_brief
 from fei.errors import InputError, ModelError
-from fei.models._wording import in_brief
 
 # Longer than a slow connection needs to answer; the libraries that download would try for minutes.
 _PATIENCE = 15.0

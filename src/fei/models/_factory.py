@@ -1,6 +1,5 @@
 """Networks that a function of the user's own makes, wherever that function is."""
 
-import difflib
 import inspect
 from collections.abc import Callable
 from types import ModuleType
@@ -8,9 +7,9 @@ from typing import Any
 
 from torch import nn
 
+from fei.common.words import in_brief, suggestion
 from fei.errors import FEIError, InputError, ModelError
 from fei.models._checkpoint import Checkpoint, load_checkpoint
-from fei.models._wording import in_brief
 from fei.models.classifier import Classifier
 
 
@@ -53,10 +52,9 @@ def _find(module: ModuleType, name: str, where: str, form: str) -> Callable[[], 
         and value.__module__ == module.__name__
         and not key.startswith("_")
     ]
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
     wrong = f"'{where}' has no factory '{name}'" if name else f"'{where}' is given without a factory"
-    raise InputError(f"{wrong}; {hint}it defines {', '.join(known) or 'none'}, and the form is {form}.")
+    hint = suggestion(name, known, f"it defines {', '.join(known) or 'none'}.", most=1)
+    raise InputError(f"{wrong}; {hint} The form is {form}.")
 
 
 def _call(factory: Callable[[], Any], what: str) -> nn.Module:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from torch import Size, Tensor, nn
 
+from fei.common.words import in_brief
 from fei.errors import ModelError
 from fei.models._forward import observe
-from fei.models._wording import in_brief
 
 _RESAMPLING = (  # they compute no features, only change the grid
     nn.MaxPool2d,

@@ -3,10 +3,10 @@
 import os
 from dataclasses import replace
 
+from fei.common.words import first_few
 from fei.data import Dataset, Item, load
 from fei.data._files import folder_and_split
 from fei.errors import DataError, InputError
-from fei.models._wording import first_few
 
 FEWEST_TO_HOLD_OUT = 5
 """A fifth is held out only where each class has so many images."""

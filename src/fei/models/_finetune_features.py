@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from fei.common.words import in_brief
 from fei.data import Dataset, Item
 from fei.errors import DataError, ModelError
 from fei.models._finetune_logistic import Fit
-from fei.models._wording import in_brief
 from fei.models.classifier import Classifier
 from fei.progress import Progress, reporter
 

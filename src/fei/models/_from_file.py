@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from fei.common.words import in_brief
 from fei.errors import InputError, ModelError
 from fei.models._checkpoint import Checkpoint
 from fei.models._factory import load_from_factory
-from fei.models._wording import in_brief
 from fei.models.classifier import Classifier
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from fei.common.words import first_few, in_brief
 from fei.errors import InputError, ModelError
 from fei.models._checkpoint import Checkpoint, build_for, load_checkpoint
 from fei.models._download import fetch_folder_from_hub
 from fei.models._torchvision import import_torchvision
-from fei.models._wording import first_few, in_brief
 from fei.models.classifier import Classifier
 
 _BILINEAR = 2  # Pillow's number of it

@@ -3,10 +3,10 @@
 import importlib
 import importlib.util
 
+from fei.common.words import in_brief, suggestion
 from fei.errors import InputError, ModelError
 from fei.models._checkpoint import Checkpoint
 from fei.models._factory import load_from_factory
-from fei.models._wording import did_you_mean, in_brief
 from fei.models.classifier import Classifier
 
 _OTHER_FORMS = ("torchvision", "timm", "hf")
@@ -34,8 +34,9 @@ def load_from_package(name: str, checkpoint: Checkpoint | None) -> Classifier:
     except (Exception, SystemExit) as error:  # a parent that does not run
         raise _broken(path, error) from error
     if found is None:
-        hint = did_you_mean(path, _OTHER_FORMS, template="{}:" + factory)
-        raise InputError(f"There is no Python module '{path}'{hint}; check the name, or install its package.")
+        forms = [f"{form}:{factory}" for form in _OTHER_FORMS]
+        hint = suggestion(f"{path}:{factory}", forms, "check the name, or install its package.", cutoff=0.8)
+        raise InputError(f"There is no Python module '{path}'; {hint}")
     try:
         module = importlib.import_module(path)
     except (Exception, SystemExit) as error:

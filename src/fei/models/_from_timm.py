@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from fei.common.words import in_brief, suggestion
 from fei.errors import InputError, ModelError
 from fei.models._checkpoint import Checkpoint, build_for, load_checkpoint
 from fei.models._download import fetch_from_hub, fetch_url
 from fei.models._torchvision import import_torchvision
-from fei.models._wording import did_you_mean, in_brief
 from fei.models.classifier import Classifier
 
 _IMAGENET = 1000
@@ -44,7 +44,8 @@ def load_from_timm(name: str, checkpoint: Checkpoint | None) -> Classifier:
         )
     known = [*timm.list_models(), *timm.list_pretrained()]
     if name not in known:
-        raise InputError(f"timm has no network '{name}'{did_you_mean(name, known)}; see: fei models 'timm:*'.")
+        hint = suggestion(name, known, "check the name.")
+        raise InputError(f"timm has no network '{name}'; {hint} See: fei models 'timm:*'.")
     if wanted or checkpoint is not None:
         network, other = build_for(checkpoint, lambda classes: _build(timm, name, classes))
     else:

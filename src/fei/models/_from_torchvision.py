@@ -11,11 +11,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fei.common.words import suggestion
 from fei.errors import InputError
 from fei.models._checkpoint import Checkpoint, build_for, load_checkpoint, read_checkpoint
 from fei.models._download import fetch_url
 from fei.models._torchvision import import_torchvision
-from fei.models._wording import did_you_mean
 from fei.models.classifier import IMAGENET_MEAN, IMAGENET_STD, Classifier
 from fei.models.embedded import imagenet_labels
 
@@ -50,8 +50,8 @@ def load_from_torchvision(name: str, checkpoint: Checkpoint | None) -> Classifie
     models = import_torchvision().models
     name, _, wanted = name.partition("@")
     if name not in _names(models):
-        hint = did_you_mean(name, _names(models))
-        raise InputError(f"torchvision has no classifier '{name}'{hint}; see: fei models 'torchvision:*'.")
+        hint = suggestion(name, _names(models), "check the name.")
+        raise InputError(f"torchvision has no classifier '{name}'; {hint} See: fei models 'torchvision:*'.")
     weights = _choose_weights(models, name, wanted)
     if checkpoint is None and weights is not None:
         checkpoint = read_checkpoint(fetch_url(weights.url))
@@ -85,10 +85,8 @@ def _choose_weights(models: ModuleType, name: str, wanted: str) -> Any:
     for key, weights in known.__members__.items():  # DEFAULT among them
         if key.casefold() == wanted.casefold():
             return weights
-    hint = did_you_mean(wanted, known.__members__)
-    raise InputError(
-        f"torchvision's {name} has no weights '{wanted}'{hint}; give one of {', '.join(known.__members__)} or none."
-    )
+    hint = suggestion(wanted, known.__members__, f"give one of {', '.join(known.__members__)} or none.")
+    raise InputError(f"torchvision's {name} has no weights '{wanted}'; {hint}")
 
 
 def _build(models: ModuleType, name: str, weights: Any, classes: int | None, initialize: bool) -> nn.Module:

@@ -4,9 +4,9 @@ import copy
 
 from torch import Tensor, nn
 
+from fei.common.words import in_brief
 from fei.errors import InputError, ModelError
 from fei.models._forward import grey_image, observe
-from fei.models._wording import in_brief
 
 
 def find_head(network: nn.Module) -> tuple[str, nn.Linear | nn.Conv2d]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
+from fei.common.words import suggestion
 from fei.core.checks import is_number
 from fei.data.images import read_image, to_rgb
 from fei.errors import InputError, ModelError
@@ -256,9 +257,8 @@ class Classifier(nn.Module):
         for name in _checked_names("feature_layers", names):
             module, mark, call = name.partition("#")
             if module not in modules or (mark and not call.isdecimal()):
-                close = difflib.get_close_matches(module, modules, n=5)
-                hint = f"; did you mean {', '.join(close)}?" if close else "."
-                raise InputError(f"feature_layers names '{name}', which is no module of the network{hint}")
+                hint = suggestion(module, modules, "see network.named_modules()", most=5)
+                raise InputError(f"feature_layers names '{name}', which is no module of the network; {hint}")
         return [f"network.{name}" for name in names]
 
 

@@ -4,25 +4,23 @@ import contextlib
 import copy
 import json
 import math
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import save as serialize
 
+from fei.common.files import write_file
+from fei.common.words import in_brief
 from fei.data import Dataset
-from fei.errors import DataError, InputError, ModelError
+from fei.errors import InputError, ModelError
 from fei.models._finetune_data import class_names, hold_out, labelled, load_sets
 from fei.models._finetune_features import batches, extract
 from fei.models._finetune_head import WEIGHT_DECAY, fit_head, install
 from fei.models._finetune_whole import Training, train_whole
 from fei.models._head import find_head, replace_head
-from fei.models._wording import in_brief
 from fei.models.classifier import Classifier
 from fei.progress import Progress
 
@@ -234,14 +232,7 @@ def save(classifier: Classifier, file: Path, *, spec: str, report: Mapping[str, 
     metadata = {"fei.spec": spec, "fei.report": json.dumps(dict(report), allow_nan=False)}
     if classifier.labels is not None:
         metadata["fei.labels"] = json.dumps(classifier.labels)
-    try:
-        with tempfile.TemporaryDirectory(dir=file.parent, prefix=".fei-") as temporary:
-            save_file(state, Path(temporary) / file.name, metadata)
-            os.replace(Path(temporary) / file.name, file)
-    except (OSError, SafetensorError) as error:
-        raise DataError(
-            f"The weights cannot be written to '{file}' ({in_brief(error)}); free some space or choose another file."
-        ) from error
+    write_file(file, serialize(state, metadata), what="weights")
 
 
 def _check_options(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from fei.errors import InputError
 from fei.report._explorer_figure import comparison_figure
 from fei.report._explorer_shown import Panel, Shown, single, some
+from fei.report.overlay import figure_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,9 +52,7 @@ def notebook_html(picture: Figure, shown: Sequence[Shown], images: int) -> str:
     """A picture that any viewer of notebooks shows, and the explorer below it, closed, for those that run scripts."""
     from fei.report.explorer import explorer_html
 
-    file = io.BytesIO()
-    picture.savefig(file, format="png")
-    encoded = base64.b64encode(file.getvalue()).decode()
+    encoded = base64.b64encode(figure_bytes(picture)).decode()
     names = html.escape(", ".join(one.name for one in shown))
     page = html.escape(explorer_html(shown), quote=True)
     left_out = f" the first {len(shown)} of {images} images" if len(shown) < images else ""

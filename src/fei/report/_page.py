@@ -6,15 +6,11 @@ import base64
 import hashlib
 import html
 import json
-import os
 import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
-
-from fei.errors import DataError, InputError
 
 _COMMON = ("unpack.js", "elements.js", "shell.js")
 
@@ -61,34 +57,6 @@ def document(page: Page, title: str, payload: dict[str, Any]) -> str:
         "data": data,
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda blank: blanks[blank[1]], shell)  # once: what is filled in is not read again
-
-
-def write_document(path: str | os.PathLike[str], text: str, what: str) -> Path:
-    """Write a page to a file, whole or not at all.
-
-    Args:
-        path: The file.
-        text: The page.
-        what: What it is called in an error, such as "explorer".
-
-    Raises:
-        InputError: If there is no such folder.
-        DataError: If the disk refuses.
-    """
-    file = Path(path)
-    if not file.parent.is_dir():
-        raise InputError(f"The folder '{file.parent}' for the {what} does not exist; make it first.")
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, file)
-    except OSError as error:
-        raise DataError(
-            f"The {what} cannot be written to '{file}' ({error.strerror or error}); choose another place."
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    return file
 
 
 @cache

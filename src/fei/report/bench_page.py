@@ -18,9 +18,10 @@ from fei import __version__
 from fei.bench._notes import failure_notes
 from fei.bench._numbers import Numbers
 from fei.bench.store import Store
+from fei.common.files import write_file
 from fei.report._bench_page_numbers import column_documents, pair_document, protocols, table_columns
 from fei.report._bench_page_pictures import LARGEST, pictures
-from fei.report._page import Page, document, write_document
+from fei.report._page import Page, document
 
 __all__ = ["LARGEST", "bench_html", "write_bench_page"]
 
@@ -59,7 +60,7 @@ def write_bench_page(path: str | os.PathLike[str], store: Store, numbers: Number
         InputError: If there is no such folder.
         DataError: If the disk refuses.
     """
-    return write_document(path, bench_html(store, numbers), "page of the run")
+    return write_file(Path(path), bench_html(store, numbers), what="page of the run")
 
 
 def _payload(store: Store, numbers: Numbers) -> dict[str, Any]:

@@ -15,12 +15,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fei.common.files import write_file
 from fei.errors import InputError
 from fei.report._explorer_collect import collect
 from fei.report._explorer_notebook import Comparison
 from fei.report._explorer_payload import payload
 from fei.report._explorer_shown import Guess, Panel, Shown
-from fei.report._page import Page, document, write_document
+from fei.report._page import Page, document
 
 __all__ = ["Comparison", "Guess", "Panel", "Shown", "collect", "explorer_html", "write_explorer"]
 
@@ -61,7 +62,7 @@ def write_explorer(path: str | os.PathLike[str], shown: Shown | Sequence[Shown],
         InputError: If there is nothing to show, or no such folder.
         DataError: If the disk refuses.
     """
-    return write_document(path, explorer_html(shown, title=title), "explorer")
+    return write_file(Path(path), explorer_html(shown, title=title), what="explorer")
 
 
 def _window_title(images: Sequence[Shown]) -> str:

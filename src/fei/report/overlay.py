@@ -198,9 +198,14 @@ class _Picture(Figure):
     """A figure that shows itself in a notebook, although pyplot does not know it."""
 
     def _repr_png_(self) -> bytes:
-        file = io.BytesIO()
-        self.savefig(file, format="png")
-        return file.getvalue()
+        return figure_bytes(self)
+
+
+def figure_bytes(figure: Figure, form: str = "png") -> bytes:
+    """A figure as the bytes of a file of that form."""
+    file = io.BytesIO()
+    figure.savefig(file, format=form)
+    return file.getvalue()
 
 
 def _class_name(index: int, labels: Sequence[str] | None) -> str:

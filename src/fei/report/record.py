@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import platform
 import shlex
@@ -74,9 +75,16 @@ def make_record(
     }
 
 
-def write_record(file: Path, record: dict[str, Any]) -> None:
-    """Write a record as JSON."""
-    file.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+def record_text(record: dict[str, Any]) -> str:
+    """A record as JSON, as it is written."""
+    return json.dumps(record, indent=2, allow_nan=False) + "\n"
+
+
+def array_bytes(values: np.ndarray[Any, Any]) -> bytes:
+    """An array as the bytes of a .npy file."""
+    file = io.BytesIO()
+    np.save(file, values, allow_pickle=False)
+    return file.getvalue()
 
 
 def summarize_trace(explanation: Explanation) -> dict[str, Any]:
