@@ -2,6 +2,7 @@
 
     python reliability/golden.py             compute all entries and compare them with the stored ones
     python reliability/golden.py --write     compute them anew, in several ways, and store them with their tolerances
+    python reliability/golden.py --write --only "protocol rise/1"     these alone; others stay
 
 The stored file is `tests/golden/golden.json`; `tests/test_golden.py` compares with it. `--write` computes everything
 again with other processor instructions (torch's, oneDNN's, MKL's, OpenBLAS' and NumPy's), thread counts and memory
@@ -18,6 +19,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +92,15 @@ def load() -> dict[str, Any]:
     return stored
 
 
-def write() -> None:
-    """Compute everything in every way, and store the values, the spread and the tolerances."""
-    values = {name: compute(name) for name in ENTRIES}
-    others: dict[str, dict[str, Series]] = {way: json.loads(_printed(*how)) for way, how in WAYS.items()}
-    entries = {}
+def write(names: Sequence[str]) -> None:
+    """Compute entries in every way, and store the values, the spread and the tolerances."""
+    only = [word for name in names for word in ("--only", name)]
+    values = {name: compute(name) for name in names}
+    others: dict[str, dict[str, Series]] = {
+        way: json.loads(_printed(environment, [*how, *only])) for way, (environment, how) in WAYS.items()
+    }
+    kept = load()["entries"] if STORED.exists() else {}
+    entries = {name: kept.get(name) for name in ENTRIES}
     for name, series in values.items():
         spread = {way: difference(found[name], series)[0] for way, found in others.items()}
         entries[name] = {
@@ -147,15 +153,17 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="store what is computed now")
     parser.add_argument("--print", action="store_true", help="print what is computed as JSON")
     parser.add_argument("--channels-last", action="store_true", help="give the image channels last")
+    parser.add_argument("--only", action="append", choices=ENTRIES, help="this entry; may be repeated", metavar="NAME")
     given = parser.parse_args()
+    names = given.only or list(ENTRIES)
     if given.print:
-        print(json.dumps({name: compute(name, given.channels_last) for name in ENTRIES}))
+        print(json.dumps({name: compute(name, given.channels_last) for name in names}))
     elif given.write:
-        write()
+        write(names)
     else:
         stored = load()
-        complaints = [text for name in ENTRIES if (text := complaint(name, compute(name, given.channels_last), stored))]
-        print("\n".join(complaints) or f"{len(ENTRIES)} entries are as stored")
+        complaints = [text for name in names if (text := complaint(name, compute(name, given.channels_last), stored))]
+        print("\n".join(complaints) or f"{len(names)} entries are as stored")
         return 1 if complaints else 0
     return 0
 

@@ -12,7 +12,7 @@ import elsewhere
 
 pytestmark = pytest.mark.slow
 
-FILES = ("clipgrad", "protocols", "agreement", "references", "bench_store", "localization")
+FILES = ("clipgrad", "protocols", "references", "bench_store")
 NUMBERS = ("protocol quantus-pixelflipping/2", "method kernel-shap", "method gradcam")
 
 

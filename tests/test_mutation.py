@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 PROJECT = Path(__file__).parents[1]
 FOLDER = PROJECT / "reliability"
-TARGETS = ("core/clipgrad.py", "core/quantiles.py", "metrics/_perturbation.py")
+TARGETS = ("core/clipgrad.py", "core/quantiles.py")
 
 
 @pytest.fixture
@@ -82,8 +82,8 @@ def run(*arguments):
 def test_a_slice_of_the_mutants_is_killed():
     done = run(*(word for file in TARGETS for word in ("--only", file)), "--sample", "5", "--seed", "0")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("'mutants': 5") == 3
-    assert done.stdout.count("'survived': 0") == 3
+    assert done.stdout.count("'mutants': 5") == 2
+    assert done.stdout.count("'survived': 0") == 2
 
 
 def test_blind_tests_let_mutants_survive(tmp_path):

@@ -96,7 +96,7 @@ def test_vm_keeps_the_inside_closer_than_none(network, explained):
 
 
 def test_same_bits_in_any_batch_and_order(network):
-    model, x = network
+    model, x = network[0], F.avg_pool2d(network[1], 2)
     images = torch.cat([x, x.flip(3), x.rot90(1, (2, 3))])
     explainer = fei.FEI(model, steps=2, quantiles=QUANTILES)
     together = explainer.attribute(images, internal_batch_size=4)
@@ -138,7 +138,7 @@ def test_across_chunk_shapes_and_formats_one_step_agrees(network, assets, layout
     """
     model, _ = network
     double = copy.deepcopy(model).double()
-    for synset in ("n02099601", "n01558993", "n02002556"):
+    for synset in ("n02099601", "n01558993"):
         x = model.preprocess(min((assets / "imagenet" / synset).iterdir()))[None]
         within, _ = one_step_agreement(double, F.avg_pool2d(x.double(), 2), layout)
         assert within >= 0.999
