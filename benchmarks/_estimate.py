@@ -9,8 +9,7 @@ from typing import Any
 
 from _common import Results, latest, markdown
 
-from fei.bench import presets
-from fei.bench.plan import Plan, parse_plan
+from fei.bench.plan import Plan, parse_plan, presets
 
 NETWORKS = {
     "VGG16": "torchvision:vgg16@none",

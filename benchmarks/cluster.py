@@ -29,8 +29,8 @@ from _estimate import NETWORKS, write_estimate
 from driver import Nothing, Watch, real_plan, trivial_plan
 
 from fei.bench import Engine, LocalEngine, Outcome, RayEngine, Unit, run
-from fei.bench._context import WorkerContext
-from fei.bench._disk import DATABASE
+from fei.bench.context import WorkerContext
+from fei.bench.store.disk import DATABASE
 from fei.models import load
 
 PARTS = ("trivial", "overhead", "real", "rows", "estimate")

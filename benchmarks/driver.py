@@ -25,7 +25,7 @@ from _common import ASSETS, Results
 from PIL import Image
 
 from fei.bench import LocalEngine, Outcome, Plan, Unit, run
-from fei.bench._context import WorkerContext
+from fei.bench.context import WorkerContext
 from fei.bench.plan import parse_plan
 from fei.common.machine import usable_processors
 

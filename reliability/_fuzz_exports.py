@@ -15,9 +15,9 @@ from _fuzz_mutate import mutate_bytes, mutate_text, odd_string, odd_value
 from _fuzz_runs import PLAN, run_files
 from _fuzz_worker import MEBIBYTE, Case
 
-from fei.bench.exchange import COLUMNS, export, import_results
 from fei.bench.plan import parse_plan
 from fei.bench.store import Store
+from fei.bench.store.exchange import COLUMNS, export, import_results
 
 
 class Exports:

@@ -11,9 +11,8 @@ from random import Random
 from _fuzz_mutate import mutate_bytes, mutate_json, mutate_text
 from _fuzz_worker import MEBIBYTE, Case
 
-from fei.bench import presets
-from fei.bench._plan_text import to_toml
-from fei.bench.plan import load_plan, parse_plan
+from fei.bench.plan import load_plan, parse_plan, presets
+from fei.bench.plan._text import to_toml
 
 FULL = """
 # everything that a plan can say

@@ -16,12 +16,12 @@ import numpy as np
 from _fuzz_mutate import NUMBERS, json_text, mutate_bytes, mutate_json, mutate_text, odd_string, odd_value
 from _fuzz_worker import MEBIBYTE, Case
 
-from fei.bench._numbers import Numbers
-from fei.bench._reuse import outcomes_of
-from fei.bench.exchange import diff, export, merge, stored_outcomes
 from fei.bench.plan import parse_plan
+from fei.bench.report.numbers import Numbers
+from fei.bench.report.tables import tables
 from fei.bench.store import Store
-from fei.bench.tables import tables
+from fei.bench.store.exchange import diff, export, merge, stored_outcomes
+from fei.bench.store.reuse import outcomes_of
 from fei.bench.units import KEPT, Outcome
 
 PLAN = """

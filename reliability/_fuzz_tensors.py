@@ -83,7 +83,7 @@ class Explanations:
 
     def read(self, folder: Path, ask: tuple[str, ...]) -> None:
         """Load it, use it, and save it again."""
-        from fei.report.record import summarize_trace
+        from fei.service.record import summarize_trace
 
         explanation = Explanation.load(folder / "e.safetensors")
         explanation.perturbed()

@@ -22,13 +22,14 @@ from torch import Tensor
 
 import fei
 from fei import bench
-from fei.bench.exchange import export
 from fei.bench.plan import parse_plan
 from fei.bench.report import write_report
+from fei.bench.store.exchange import export
 from fei.data import demo_image
 from fei.errors import DataError, InputError, ModelError
 from fei.models import Classifier
-from fei.report.explorer import collect, write_explorer
+from fei.report.explorer import write_explorer
+from fei.service import collect
 
 TINY = f"{Path(__file__).with_name('_tiny.py')}:tiny"
 EMBEDDED = "efficientnet_lite0"

@@ -49,7 +49,7 @@ TARGETS: dict[str, list[str]] = {
     "core/clipgrad.py": ["tests/test_clipgrad.py", "tests/test_pathway.py"],
     "core/quantiles.py": ["tests/test_quantiles.py"],
     "metrics/curve.py": _CURVES,
-    "metrics/_perturbation.py": _CURVES,
+    "metrics/perturbation.py": _CURVES,
     "metrics/evaluation.py": _CURVES,
     "protocols.py": _CURVES,
 }

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from studies._plans import plan_of
 
-from fei.bench.keys import canonical
 from fei.bench.plan import Plan, Row
+from fei.bench.plan.keys import canonical
 from fei.methods import create, describe
 from fei.protocols import get
 

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from studies._scores import committed, opened
 from studies._steps import steps_figure
 
-from fei.bench import figures
-from fei.bench._numbers import Numbers
+from fei.bench.report import figures
+from fei.bench.report.numbers import Numbers
 
 # Layer by layer, 26 lines are too many to tell apart.
 _LINES = (

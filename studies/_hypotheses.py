@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from studies._verdicts import Comparison, Values, paired_difference, rate_against, rate_difference, verdict
 
-from fei.bench._numbers import Numbers, Quantity
+from fei.bench.report.numbers import Numbers, Quantity
 
 Study = Mapping[str, Numbers]
 """The numbers of each plan that was computed."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kendalltau, rankdata, spearmanr
 
-from fei.bench._numbers import Numbers, Quantity
+from fei.bench.report.numbers import Numbers, Quantity
 
 _METRICS = {"insertion": True, "deletion": False}
 

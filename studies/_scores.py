@@ -14,9 +14,9 @@ import pyarrow
 import pyarrow.parquet
 from studies._plans import SCORES, plan_of, portable
 
-from fei.bench.exchange import import_results
 from fei.bench.plan import Plan
 from fei.bench.store import Store
+from fei.bench.store.exchange import import_results
 
 _LONGEST = 30  # points of a curve that is kept: RISE's have 225, which no page shows
 _PORTABLE = ("model", "data")

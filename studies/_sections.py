@@ -10,12 +10,12 @@ from studies import _protocols, _steps
 from studies._hypotheses import HYPOTHESES, Hypothesis, Study, black_images, values
 from studies._verdicts import NO, OPEN, YES, Comparison
 
-from fei.bench._cells import LEVEL, metric_name
-from fei.bench._markdown import escaped
-from fei.bench._numbers import Numbers, Quantity
-from fei.bench._statistics import images_needed
+from fei.bench.report._cells import LEVEL, metric_name
+from fei.bench.report._markdown import escaped
+from fei.bench.report._statistics import images_needed
+from fei.bench.report.numbers import Numbers, Quantity
+from fei.bench.report.tables import Table, table
 from fei.bench.store import Store
-from fei.bench.tables import Table, table
 
 Prose = Mapping[str, Any]
 _UNWRITTEN = "*(still to be written)*"

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from studies._hypotheses import values
 from studies._verdicts import paired_difference
 
-from fei.bench._cells import Cell, decimals, heading
-from fei.bench._numbers import Numbers, Quantity
-from fei.bench._statistics import Estimate
-from fei.bench._style import dress, log_scale, new_figure
+from fei.bench.report._cells import Cell, decimals, heading
+from fei.bench.report._statistics import Estimate
+from fei.bench.report.numbers import Numbers, Quantity
+from fei.bench.report.style import dress, log_scale, new_figure
 
 METRICS = ("insertion", "deletion", "mse", "cosine")
 _BETTER = {"insertion": True, "deletion": False, "mse": False, "cosine": True}

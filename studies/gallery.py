@@ -25,8 +25,8 @@ from studies.photographs import ASSETS, ROOT
 from torch import Tensor
 
 import fei
-from fei.bench.keys import canonical
 from fei.bench.plan import Row
+from fei.bench.plan.keys import canonical
 from fei.bench.store import Store
 from fei.data import demo_image, load, read_image
 from fei.models import Classifier

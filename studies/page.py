@@ -26,8 +26,8 @@ from studies._verdicts import __doc__ as RULE
 from studies._what_was_run import accuracy_table, photographs_table, plans_table, versions
 from studies.photographs import ROOT
 
-from fei.bench._numbers import Numbers
-from fei.bench._style import picture
+from fei.bench.report.numbers import Numbers
+from fei.bench.report.style import picture
 from fei.bench.store import Store
 
 RESULTS = "results.md"

@@ -1,4 +1,4 @@
-"""The way of the data: a layer knows the layers before it and none after, as docs/architecture.md draws it."""
+"""The way of the data, as docs/architecture.md draws it: a package knows those before it, and only their open doors."""
 
 import ast
 import re
@@ -22,38 +22,74 @@ LAYERS = (
     {"protocols"},
     {"methods"},
     {"metrics", "compat"},
-    {"_request"},
-    {"report", "bench"},
+    {"report"},
+    {"service"},
+    {"bench"},
     {"app"},
     {"cli"},
     {"__init__", "__main__"},
 )
 PLACE = {name: place for place, names in enumerate(LAYERS) for name in names}
+# What a single function imports from further right when it is called, and why.
+UPWARDS = {
+    ("core/explanation.py", "fei.report.overlay"): "`Explanation.show` draws itself",
+    ("core/explanation.py", "fei.report.explorer.notebook"): "and so it does in a notebook",
+}
+FILES = sorted(SOURCE.rglob("*.py"))
 
 
-def layer_of(file):
+def package_of(file):
     parts = file.relative_to(SOURCE).parts
     return parts[0] if len(parts) > 1 else file.stem
 
 
-def imported(tree):
-    """Layers that a module imports when it is itself imported, not what single functions load when they are called."""
-    for node in tree.body:
+def imports(file):
+    """Every module of ours that a file imports, at its top or inside a function; names of packages spelled out."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module == "fei":
-            names = [f"fei.{alias.name}" for alias in node.names if alias.name != "__version__"]
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module]
-        else:
-            names = []
-        yield from (name.split(".")[1] for name in names if name.startswith("fei."))
+            yield from (alias.name for alias in node.names if alias.name.startswith("fei."))
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fei":
+            for alias in node.names:
+                inner = SOURCE.joinpath(*node.module.split(".")[1:], alias.name)
+                whole = inner.is_dir() or inner.with_suffix(".py").is_file()
+                yield f"{node.module}.{alias.name}" if whole else node.module
 
 
-@pytest.mark.parametrize("file", sorted(SOURCE.rglob("*.py")), ids=lambda file: str(file.relative_to(SOURCE)))
-def test_a_module_knows_what_is_to_its_left(file):
-    here = PLACE[layer_of(file)]
-    assert [name for name in imported(ast.parse(file.read_text(encoding="utf-8"))) if PLACE[name] > here] == []
+def where(file):
+    return file.relative_to(SOURCE).as_posix()
+
+
+def foreign(file):
+    """What a file imports of other packages: the module, and its package."""
+    for module in imports(file):
+        package = module.split(".")[1] if "." in module else "__init__"
+        if package not in (package_of(file), "__init__"):
+            yield module, package
+
+
+@pytest.mark.parametrize("file", FILES, ids=where)
+def test_a_package_knows_those_to_its_left(file):
+    here = PLACE[package_of(file)]
+    found = [module for module, package in foreign(file) if PLACE[package] > here]
+    assert [module for module in found if (where(file), module) not in UPWARDS] == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=where)
+def test_nobody_reaches_into_another_packages_private_modules(file):
+    assert [module for module, _ in foreign(file) if any(part.startswith("_") for part in module.split("."))] == []
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if len(file.relative_to(SOURCE).parts) > 2], ids=where)
+def test_nor_into_those_of_another_room(file):
+    room = ".".join(("fei", *file.relative_to(SOURCE).parts[:2]))
+    others = [module for module in imports(file) if module.startswith(f"fei.{package_of(file)}.")]
+    private = [module for module in others if "._" in module.removeprefix(f"fei.{package_of(file)}")]
+    assert [module for module in private if not module.startswith(f"{room}.")] == []
+
+
+def test_exceptions_are_needed():
+    needed = {(where(file), module) for file in FILES for module, _ in foreign(file)}
+    assert set(UPWARDS) <= needed
 
 
 def test_core_needs_torch_alone():

@@ -12,9 +12,10 @@ import pytest
 import torch
 from waiting import PATIENCE
 
-from fei.bench import LocalEngine, Unit, _pool, _processes
-from fei.bench._context import Network, Recipe, WorkerContext
-from fei.bench.worker import Worker
+from fei.bench import LocalEngine, Unit
+from fei.bench.context import Network, Recipe, WorkerContext
+from fei.bench.engine import _pool, _processes
+from fei.bench.engine.worker import Worker
 from fei.errors import InputError
 
 pytestmark = pytest.mark.slow

@@ -9,9 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from fei.bench import exchange
 from fei.bench.plan import parse_plan
-from fei.bench.store import Store
+from fei.bench.store import Store, exchange
 from fei.bench.units import Outcome
 from fei.errors import DataError, InputError
 

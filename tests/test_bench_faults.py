@@ -19,9 +19,12 @@ from test_bench_run import FEI, RESULTS, SALIENCY, call, make_plan, paint, table
 from torch import nn
 from waiting import PATIENCE
 
-from fei.bench import LocalEngine, Store, Unit, _context, _drive, _schema, run
-from fei.bench._memory import out_of_memory
-from fei.bench._pool import Ending, Lack, Member, Pool
+from fei.bench import LocalEngine, Store, Unit, run
+from fei.bench import context as _context
+from fei.bench.engine import _drive
+from fei.bench.engine._memory import out_of_memory
+from fei.bench.engine._pool import Ending, Lack, Member, Pool
+from fei.bench.store import _schema
 from fei.cli import main
 from fei.errors import InputError, ModelError
 

@@ -6,8 +6,8 @@ from networks import pictures, small_cnn
 from test_protocols import maps_for
 
 from fei import metrics
-from fei.bench._measure import Subject, measure
-from fei.bench._outcomes import curve_values, stored_json
+from fei.bench.engine._measure import Subject, measure
+from fei.bench.store.outcomes import curve_values, stored_json
 from fei.bench.units import CONFIDENCE, EXTERNAL, INTERNAL
 from fei.errors import DataError
 

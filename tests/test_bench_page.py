@@ -16,18 +16,18 @@ from PIL import Image
 from test_cli_bench import NETWORK, PLAN, fei
 from test_explorer import HOSTILE, data_of, unpacked
 
-from fei.bench import _statistics
-from fei.bench._numbers import Numbers
 from fei.bench.plan import parse_plan
+from fei.bench.report import _statistics
+from fei.bench.report import page as bench_page
+from fei.bench.report._page_pictures import pictures
+from fei.bench.report.numbers import Numbers
+from fei.bench.report.page import bench_html, write_bench_page
+from fei.bench.report.tables import table
 from fei.bench.store import Store
-from fei.bench.tables import table
 from fei.bench.units import Outcome
 from fei.errors import InputError
 from fei.metrics import bootstrap_interval, wilson_interval
 from fei.models import load
-from fei.report import bench_page
-from fei.report._bench_page_pictures import pictures
-from fei.report.bench_page import bench_html, write_bench_page
 
 pytestmark = pytest.mark.slow
 
@@ -246,7 +246,7 @@ def test_curves_are_there_to_four_digits(data):
 
 
 def test_long_curves_are_thinned_and_keep_their_ends():
-    from fei.report._bench_page_numbers import Units, _curves
+    from fei.bench.report._page_numbers import Units, _curves
 
     fractions = np.linspace(0, 1, 225)
 

@@ -7,8 +7,8 @@ from scipy.stats import spearmanr
 from test_bench_page import CORRECT, ITEMS, METHODS, PAIRS, PROTOCOL, attribution, benchmark, insertion, key_of, mse
 from test_explorer import HOSTILE
 
-from fei.bench.tables import table
-from fei.report.bench_page import write_bench_page
+from fei.bench.report.page import write_bench_page
+from fei.bench.report.tables import table
 
 pytestmark = pytest.mark.slow
 

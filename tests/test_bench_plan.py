@@ -5,8 +5,7 @@ import pickle
 import pytest
 
 import fei
-from fei.bench import presets
-from fei.bench.plan import LAYOUTS, Plan, load_plan, parse_plan
+from fei.bench.plan import LAYOUTS, Plan, load_plan, parse_plan, presets
 from fei.errors import InputError
 
 TEXT = """# two methods

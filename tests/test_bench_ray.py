@@ -19,9 +19,9 @@ from test_bench_run import COUNTED, FEI, LOG, PAUSE, SALIENCY, call, committed, 
 from waiting import PATIENCE
 
 from fei.bench import RayEngine, run
-from fei.bench import _ray_crew as crew_module
+from fei.bench.engine import _ray_crew as crew_module
+from fei.bench.engine.runner import resume
 from fei.bench.plan import parse_plan
-from fei.bench.runner import resume
 from fei.cli import main
 from fei.errors import InputError
 

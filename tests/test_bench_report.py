@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fei.bench._labels import Point, place_labels
-from fei.bench._statistics import estimate, holm, paired, places, proportion
-from fei.bench._style import new_figure
-from fei.bench.figures import figures
 from fei.bench.plan import parse_plan
 from fei.bench.report import write_report
+from fei.bench.report._labels import Point, place_labels
+from fei.bench.report._statistics import estimate, holm, paired, places, proportion
+from fei.bench.report.figures import figures
+from fei.bench.report.style import new_figure
+from fei.bench.report.tables import table
 from fei.bench.store import Store
-from fei.bench.tables import table
 from fei.bench.units import Outcome
 from fei.errors import InputError
 from fei.metrics import bootstrap_interval, wilson_interval

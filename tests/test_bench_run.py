@@ -18,9 +18,11 @@ from PIL import Image
 from waiting import until
 
 from fei import metrics, models
-from fei.bench import LocalEngine, Store, _catalog, _drive, keys, resume, run
-from fei.bench.exchange import export
-from fei.bench.plan import parse_plan
+from fei.bench import LocalEngine, Store, resume, run
+from fei.bench.engine import _drive
+from fei.bench.plan import catalog as _catalog
+from fei.bench.plan import keys, parse_plan
+from fei.bench.store.exchange import export
 from fei.errors import DataError, InputError, ModelError
 from fei.methods import create
 from fei.references import References

@@ -7,10 +7,9 @@ import sqlite3
 import numpy as np
 import pytest
 
-from fei.bench import keys
-from fei.bench._disk import explained
-from fei.bench.plan import parse_plan
+from fei.bench.plan import keys, parse_plan
 from fei.bench.store import Store
+from fei.bench.store.disk import explained
 from fei.bench.units import KEPT, Outcome
 from fei.errors import DataError, InputError
 
@@ -266,8 +265,8 @@ def test_a_plan_that_is_not_that_of_the_tables_is_told(tmp_path, plan):
 
 @pytest.mark.parametrize("text", ["{", "5", '["a"]', "[" * 100_000, "[" + "9" * 400 + "]"])
 def test_a_curve_that_is_none_is_told(tmp_path, plan, text):
-    from fei.bench._numbers import Numbers
-    from fei.bench.exchange import stored_outcomes
+    from fei.bench.report.numbers import Numbers
+    from fei.bench.store.exchange import stored_outcomes
 
     with Store.create(tmp_path, plan) as store:
         store.link([(0, 0, "1.png", 0, "map", "k1")])
@@ -282,7 +281,7 @@ def test_a_curve_that_is_none_is_told(tmp_path, plan, text):
 
 
 def test_a_curve_of_other_length_than_its_fractions_is_told(tmp_path, plan):
-    from fei.bench._numbers import Numbers
+    from fei.bench.report.numbers import Numbers
 
     with Store.create(tmp_path, plan) as store:
         store.link([(0, 0, "1.png", 0, "map", "k1")])

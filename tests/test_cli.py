@@ -20,9 +20,9 @@ from waiting import PATIENCE
 import fei
 from fei import methods, references
 from fei.cli import main
-from fei.cli._outputs import result_names, write_results
 from fei.core.settings import PRESETS
 from fei.errors import DataError
+from fei.service.outputs import result_names, write_results
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from commands import furnish
 from commands import run as fei
 from PIL import Image
 
-from fei.bench import runner
+from fei.bench.engine import runner
 from fei.bench.store import Store
 from fei.cli._bench_progress import in_words, shown_progress
 from fei.cli.reproduce import Comparison

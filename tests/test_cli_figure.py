@@ -11,8 +11,8 @@ from PIL import Image
 from test_bench_page import METHODS, PAIRS, benchmark
 from test_cli_bench import NETWORK
 
-from fei.bench._grids import Panel, figure_1, visual_comparison
-from fei.bench._style import picture
+from fei.bench.report.grids import Panel, figure_1, visual_comparison
+from fei.bench.report.style import picture
 from fei.report import overlay
 
 pytestmark = pytest.mark.slow
@@ -107,7 +107,7 @@ def test_images_become_a_figure(place, capsys, layout):
 
 def test_a_run_becomes_a_figure_with_a_panel_for_each_pair_that_can_be_shown(run, capsys, monkeypatch):
     drawn = []
-    from fei.bench import _grids
+    from fei.bench.report import grids as _grids
 
     monkeypatch.setattr(_grids, "figure_1", lambda panels: drawn.append(panels) or figure_1(panels))
     out = run.parent / "grid.svg"

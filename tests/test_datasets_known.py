@@ -13,7 +13,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from fei import data
-from fei.data import Item, _annotations, _files
+from fei.data import Item, _annotations, files
 from fei.errors import DataError, InputError
 
 # Three of the 1000 synsets and their well-known indices: tench, tabby, toilet tissue.
@@ -341,7 +341,7 @@ def test_windows_line_ends_and_a_byte_order_mark(birds: Path) -> None:
 
 def test_an_oversized_list_is_refused_unread(birds: Path) -> None:
     with (birds / "images.txt").open("wb") as file:
-        file.truncate(_files.MAX_LIST_BYTES + 1)  # sparse: it takes no room on the disk
+        file.truncate(files.MAX_LIST_BYTES + 1)  # sparse: it takes no room on the disk
     with pytest.raises(DataError, match="images.txt' has 200.0 MB and at most 200 MB are read"):
         data.load(f"cub:{birds}")
 

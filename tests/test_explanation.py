@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 import fei
 from fei.errors import DataError, InputError
-from fei.report.record import summarize_trace
+from fei.service.record import summarize_trace
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,12 @@ from pages import check_policy
 
 import fei
 from fei.errors import InputError
-from fei.metrics._perturbation import Job, Perturbations
+from fei.metrics.perturbation import Job, Perturbations
 from fei.models import Classifier
 from fei.report import photo
-from fei.report._explorer_payload import packed, payload, ranks
-from fei.report.explorer import Panel, Shown, collect, explorer_html, write_explorer
+from fei.report.explorer import Panel, Shown, explorer_html, write_explorer
+from fei.report.explorer._payload import packed, payload, ranks
+from fei.service import collect
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,11 @@ from test_explorer import HOSTILE
 from waiting import PATIENCE
 
 import fei
-from fei.metrics._perturbation import Job, Perturbations
+from fei.metrics.perturbation import Job, Perturbations
 from fei.models import Classifier
 from fei.report import photo
-from fei.report.explorer import collect, write_explorer
+from fei.report.explorer import write_explorer
+from fei.service import collect
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ from networks import pictures, small_cnn
 from test_cli_compare import compare, place, run  # noqa: F401  # place is a fixture
 
 import fei
-from fei.cli._method_options import read_options
 from fei.errors import InputError
 from fei.methods import Option, describe
+from fei.service.options import read_options
 
 pytestmark = pytest.mark.slow
 

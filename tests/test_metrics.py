@@ -12,8 +12,8 @@ from torch import nn
 import fei
 from fei.errors import InputError, ModelError
 from fei.metrics import deletion, evaluate, insertion, internal
-from fei.metrics._perturbation import Job
 from fei.metrics.evaluation import HIGHER_IS_BETTER
+from fei.metrics.perturbation import Job
 from fei.protocols import Quantiles
 
 

@@ -24,8 +24,8 @@ from strategies import (
 )
 
 import fei
-from fei.bench import _statistics as statistics
-from fei.bench.keys import canonical, key_of
+from fei.bench.plan.keys import canonical, key_of
+from fei.bench.report import _statistics as statistics
 from fei.bench.units import storable
 from fei.errors import InputError
 from fei.metrics.similarity import similarity
@@ -303,7 +303,7 @@ def test_summaries_refuse_what_has_no_mean(values, level, resamples, seed):
     assert isinstance(result, InputError) or math.isfinite(result[1].mean)
 
 
-@covers("bench._statistics.estimate", "bench._statistics.proportion")
+@covers("bench.report._statistics.estimate", "bench.report._statistics.proportion")
 @examples(30)
 @given(seed=seeds, images=st.integers(0, 5), runs=st.integers(0, 3), missing=st.floats(0, 1))
 def test_estimates_over_images_and_seeds(seed, images, runs, missing):
@@ -320,7 +320,7 @@ def test_estimates_over_images_and_seeds(seed, images, runs, missing):
         assert hits.mean == pytest.approx((table[known] > 0).mean())
 
 
-@covers("bench._statistics.places", "bench._statistics.holm", "bench._statistics.paired")
+@covers("bench.report._statistics.places", "bench.report._statistics.holm", "bench.report._statistics.paired")
 @examples(30)
 @given(
     means=st.lists(st.none() | st.floats(-5, 5), max_size=6),
@@ -350,7 +350,7 @@ def test_places_and_tests(means, better, p, seed):
     assert statistics.paired(one, one) == (0.0, 1.0, 6)
 
 
-@covers("bench._statistics.images_needed")
+@covers("bench.report._statistics.images_needed")
 @examples(30)
 @given(tests=st.integers(1, 2000), level=st.floats(0.001, 0.2))
 def test_fewer_images_than_needed_cannot_be_significant(tests, level):
@@ -369,7 +369,7 @@ json_values = st.recursive(
 )
 
 
-@covers("bench.keys.canonical", "bench.keys.key_of", "bench.units.storable")
+@covers("bench.plan.keys.canonical", "bench.plan.keys.key_of", "bench.units.storable")
 @examples(30)
 @given(content=st.dictionaries(st.text(min_size=1, max_size=3), json_values, max_size=4), text=json_values)
 def test_keys_are_those_of_the_content(content, text):

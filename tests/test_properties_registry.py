@@ -15,8 +15,8 @@ import fei
 
 PACKAGES = ("", "bench", "data", "methods", "metrics", "models", "report")
 MODULES = (
-    "bench._statistics",
-    "bench.keys",
+    "bench.report._statistics",
+    "bench.plan.keys",
     "compat.quantus",
     "core.attribution",
     "core.checks",
@@ -45,8 +45,8 @@ EXEMPT = {
     "reads files, or names of them: fuzzed by reliability/fuzz.py": {
         "bench.Plan",
         "bench.Store",
-        "bench.keys.file_digest",
-        "bench.keys.plan_key",
+        "bench.plan.keys.file_digest",
+        "bench.plan.keys.plan_key",
         "bench.load_plan",
         "data.SpecForm",
         "data.available",
@@ -61,8 +61,8 @@ EXEMPT = {
         "bench.LocalEngine",
         "bench.RayEngine",
         "bench.expand",
-        "bench.keys.feature_layers",
-        "bench.keys.model_fingerprint",
+        "bench.plan.keys.feature_layers",
+        "bench.plan.keys.model_fingerprint",
         "bench.resume",
         "bench.run",
     },

@@ -11,14 +11,14 @@ from commands import run as fei
 
 from fei import Explanation
 from fei.bench import Store
-from fei.bench.exchange import diff
+from fei.bench.store.exchange import diff
 
 pytestmark = pytest.mark.slow
 
 STORED = Path(__file__).parent / "stored"
 MADE_WITH = "2.13"  # the torch of 0.1's results; another one may draw and print otherwise
-# hard clipping amplifies round-off, which differs between processors; these networks are small
-CLOSE = 1e-3
+# Hard clipping amplifies round-off: without vector instructions a rank moved by .0104.
+CLOSE = 0.02
 
 
 @pytest.fixture

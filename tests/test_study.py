@@ -32,10 +32,10 @@ from studies.own_methods import FewerChannels, OtherReference  # noqa: E402
 from studies.photographs import LARGEST, USED, first_fresh_seed, is_fresh  # noqa: E402
 
 import fei  # noqa: E402
-from fei.bench.exchange import export  # noqa: E402
+from fei.bench.engine.runner import run  # noqa: E402
 from fei.bench.plan import Plan  # noqa: E402
-from fei.bench.runner import run  # noqa: E402
 from fei.bench.store import Store  # noqa: E402
+from fei.bench.store.exchange import export  # noqa: E402
 
 # Plans
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fei._request import Request
 from fei.core.scoring import top_classes
 from fei.report.explorer import Panel, Shown, explorer_html
 from fei.report.overlay import figure_bytes, panel, photo
-from fei.report.record import Finding, Prediction, array_bytes, make_record, record_text
+from fei.service.record import Finding, Prediction, array_bytes, make_record, record_text
+from fei.service.request import Request
 
 if TYPE_CHECKING:
     from fei.app.jobs import Order

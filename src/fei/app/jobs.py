@@ -22,8 +22,8 @@ from fei.app.networks import Network
 from fei.app.photos import Photo, jpeg
 from fei.errors import FEIError, InputError
 from fei.methods import Method
-from fei.report.explorer import collect
 from fei.report.overlay import Pixels, overlay, photo
+from fei.service import collect
 
 WAITING, RUNNING, DONE, STOPPED = "waiting", "running", "done", "stopped"
 _FRAME_SECONDS = 0.3  # masks change slowly; more pictures would only cost time

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fei.bench._lock import Lock
+from fei.common.lock import Lock
 from fei.errors import InputError
 
 _PREFIX = "fei-serve-"

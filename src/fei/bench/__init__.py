@@ -1,9 +1,9 @@
 """Experiments: a plan, a run that can be interrupted, and its tables and figures."""
 
-from fei.bench._ray import RayEngine
-from fei.bench.engines import Engine, LocalEngine
+from fei.bench.engine._ray import RayEngine
+from fei.bench.engine.engines import Engine, LocalEngine
+from fei.bench.engine.runner import Pace, Summary, resume, run
 from fei.bench.plan import Plan, load_plan
-from fei.bench.runner import Pace, Summary, resume, run
 from fei.bench.store import Store
 from fei.bench.units import Outcome, Unit, expand
 

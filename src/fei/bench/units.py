@@ -41,7 +41,7 @@ class Unit:
 
     Attributes:
         kind: One of `KINDS`.
-        key: What it is called, see `fei.bench.keys`.
+        key: What it is called, see `fei.bench.plan.keys`.
         pair: Index of its network and data set in the plan.
         method: Index of its method.
         item: The image's id in the data set; the number of the trial on a black image.
@@ -138,7 +138,7 @@ def expand(plan: Plan) -> Iterator[Unit]:
     Yields:
         The units, those that cannot be computed (an unreadable image, say) included.
     """
-    from fei.bench._catalog import Catalog
+    from fei.bench.plan.catalog import Catalog
 
     for entry in Catalog(plan).entries():
         yield entry.unit

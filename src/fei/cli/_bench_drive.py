@@ -20,10 +20,10 @@ from fei.cli._common import FAILURE, INTERRUPTED, note, say
 from fei.cli._diagnostics import print_table
 
 if TYPE_CHECKING:
-    from fei.bench.engines import Engine
-    from fei.bench.exchange import Difference
-    from fei.bench.runner import OnProgress, Summary
+    from fei.bench.engine.engines import Engine
+    from fei.bench.engine.runner import OnProgress, Summary
     from fei.bench.store import Store
+    from fei.bench.store.exchange import Difference
 
 _REASONS = 3
 _STATUS = ("method", "units", "done", "failed")
@@ -33,7 +33,7 @@ def chosen_engine(
     name: str, workers: int, threads: int | None, device: str, address: str | None, gpus: float | None
 ) -> Engine:
     """The engine of a run; InputError if the options do not go together."""
-    from fei.bench.engines import make_engine
+    from fei.bench.engine.engines import make_engine
     from fei.errors import InputError
 
     engine = make_engine(name, workers, threads, address=address, gpus_per_worker=gpus)

@@ -14,7 +14,7 @@ import typer
 from fei.cli._common import note
 
 if TYPE_CHECKING:
-    from fei.bench.runner import OnProgress, Pace
+    from fei.bench.engine.runner import OnProgress, Pace
 
 _JSON_SECONDS, _LINE_SECONDS = 1.0, 30.0
 

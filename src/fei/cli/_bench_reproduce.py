@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fei._request import Request
-from fei.bench._disk import read_map
-from fei.cli._outputs import MAP, RECORD
+from fei.bench.store.disk import read_map
 from fei.cli.reproduce import Comparison, rank_correlation
 from fei.errors import DataError, InputError
+from fei.service.outputs import MAP, RECORD
+from fei.service.request import Request
 
 if TYPE_CHECKING:
     from fei.cli._job import Job
@@ -131,7 +131,7 @@ def _repeat_unit(document: dict[str, Any], threads: int | None, device: str) -> 
 
 
 def _repeat_explanation(file: Path, record: dict[str, Any], threads: int | None, progress: bool) -> Comparison:
-    from fei.bench.engines import torch_threads
+    from fei.bench.engine.engines import torch_threads
     from fei.cli._job import Job
 
     stored = file.with_name(file.name.removesuffix(RECORD) + MAP)

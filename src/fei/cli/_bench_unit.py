@@ -29,8 +29,8 @@ def unit_document(store: Store, key: str) -> dict[str, Any]:
     Raises:
         InputError: If the run has no such unit, or it is not computed yet.
     """
-    from fei.bench._outcomes import stored_json, stored_outcomes
     from fei.bench.store import MAPS
+    from fei.bench.store.outcomes import stored_json, stored_outcomes
 
     links = store.rows(
         "SELECT unit, pair, method, seed, kind FROM plan_units WHERE unit = ? OR (? AND substr(unit, 1, ?) = ?)",
@@ -69,10 +69,10 @@ def compute_again(document: dict[str, Any], *, threads: int | None, device: str)
     Raises:
         DataError: If the network or the image is not what it was, or the unit fails.
     """
-    from fei.bench._catalog import Catalog
-    from fei.bench._context import WorkerContext
-    from fei.bench.engines import LocalEngine
+    from fei.bench.context import WorkerContext
+    from fei.bench.engine.engines import LocalEngine
     from fei.bench.plan import parse_plan
+    from fei.bench.plan.catalog import Catalog
     from fei.bench.units import DONE
     from fei.cli._job import choose_device
 

@@ -14,15 +14,15 @@ import torch
 
 from fei import __version__, methods, models, protocols
 from fei.cli._job import choose_device
-from fei.cli._method_options import read_options
 from fei.common.files import prepare_folder, write_files
 from fei.data import read_image
 from fei.errors import InputError
 from fei.metrics import BlackImage, Cost, Evaluation
-from fei.report._explorer_collect import black_images
 from fei.report.comparison import comparison as draw
-from fei.report.explorer import Shown, collect
+from fei.report.explorer import Shown
 from fei.report.overlay import figure_bytes, photo
+from fei.service import black_images, collect
+from fei.service.options import read_options
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,6 @@ import numpy as np
 import torch
 
 from fei import methods, models, protocols
-from fei._request import Request
-from fei.cli import _outputs
-from fei.cli._method_options import read_options
 from fei.common.words import in_brief
 from fei.core.explanation import Explanation
 from fei.core.scoring import top_classes
@@ -24,10 +21,14 @@ from fei.data import read_image
 from fei.errors import InputError, ModelError
 from fei.references import Reference
 from fei.report import panel, photo
-from fei.report._explorer_provenance import Making, code
-from fei.report.explorer import Shown, collect
+from fei.report.explorer import Shown
 from fei.report.overlay import figure_bytes
-from fei.report.record import Finding, Prediction, array_bytes, make_record, record_text
+from fei.service import collect
+from fei.service import outputs as _outputs
+from fei.service.options import read_options
+from fei.service.provenance import Making, code
+from fei.service.record import Finding, Prediction, array_bytes, make_record, record_text
+from fei.service.request import Request
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

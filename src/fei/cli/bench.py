@@ -72,7 +72,7 @@ def run(
     debug: DebugOption = False,
 ) -> None:
     """Compute what a plan asks for; in a folder where that was begun, what is missing."""
-    from fei.bench import runner
+    from fei.bench.engine import runner
     from fei.bench.plan import load_plan
 
     chosen, folder = load_plan(plan), Path(out) if out is not None else Path("runs") / Path(plan).stem
@@ -107,7 +107,7 @@ def resume(
     debug: DebugOption = False,
 ) -> None:
     """Go on with a run that was interrupted, or with a changed plan."""
-    from fei.bench import runner
+    from fei.bench.engine import runner
     from fei.bench.plan import load_plan
 
     changed = None if plan is None else load_plan(plan)
@@ -151,10 +151,10 @@ def report(
     debug: DebugOption = False,
 ) -> None:
     """Write the tables and figures of a run, also of one that is not finished."""
-    from fei.bench._numbers import Numbers
     from fei.bench.report import write_report
+    from fei.bench.report.numbers import Numbers
+    from fei.bench.report.page import write_bench_page
     from fei.bench.store import Store
-    from fei.report.bench_page import write_bench_page
 
     target = Path(out) if out is not None else Path(folder) / "report"
     # a network that is loaded for its pictures may print what is no result
@@ -190,7 +190,7 @@ def preset(
     debug: DebugOption = False,
 ) -> None:
     """Write the plan of one of the paper's tables or figures."""
-    from fei.bench import presets
+    from fei.bench.plan import presets
 
     if name is None:
         known = {each: presets.describe(each) for each in presets.names()}
@@ -234,8 +234,8 @@ def export(
     debug: DebugOption = False,
 ) -> None:
     """Write the scores of a run as one flat table."""
-    from fei.bench.exchange import export as write
     from fei.bench.store import Store
+    from fei.bench.store.exchange import export as write
 
     with Store.open(Path(folder), readonly=True) as store:
         rows = write(store, file)
@@ -255,8 +255,8 @@ def diff(
     """Tell which numbers of two runs differ, and by how much; the exit code is 1 if any does."""
     from dataclasses import asdict
 
-    from fei.bench.exchange import diff as compare
     from fei.bench.store import Store
+    from fei.bench.store.exchange import diff as compare
 
     with Store.open(Path(first), readonly=True) as one, Store.open(Path(second), readonly=True) as other:
         found = compare(one, other)
@@ -276,8 +276,8 @@ def merge(
     debug: DebugOption = False,
 ) -> None:
     """Make one run of two: the rows and columns of both, with all that either has computed."""
-    from fei.bench.exchange import merge as join
     from fei.bench.store import Store
+    from fei.bench.store.exchange import merge as join
 
     with (
         Store.open(Path(first), readonly=True) as one,

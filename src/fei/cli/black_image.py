@@ -56,9 +56,9 @@ def black_image(
 
     The rate is the share of trials in which a blend of the two came to look like that class: lower is better.
     """
-    from fei._request import Request
     from fei.cli._job import Job
     from fei.common.files import prepare_folder
+    from fei.service.request import Request
 
     names = _checked_names(methods)
     job = Job(Request(model, names[0], None, seed, steps, preset, device, None, batch_size))
@@ -171,7 +171,7 @@ def _entry(name: str, result: BlackImage, job: Job, seconds: float) -> dict[str,
 
 def _write(folder: Path, document: dict[str, Any]) -> dict[str, str]:
     from fei.common.files import write_files
-    from fei.report.record import record_text
+    from fei.service.record import record_text
 
     text = io.StringIO(newline="")
     table = csv.writer(text)

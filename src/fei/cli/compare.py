@@ -76,7 +76,7 @@ def compare(
     With --html all of it is in one page, explorer.html, that opens from disk.
     """
     from fei.cli._comparison import Comparison
-    from fei.cli._outputs import result_names, write_page
+    from fei.service.outputs import result_names, write_page
 
     comparison = Comparison(
         model, methods.split(","), target, protocol, layers.split(",") if layers else None, seed, steps, preset, device,

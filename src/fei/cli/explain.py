@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from fei._request import Request
 from fei.cli._common import (
     FAILURE,
     USAGE,
@@ -30,6 +29,7 @@ from fei.cli._common import (
 )
 from fei.cli._images import ImagesArgument, SampleOption, find_images
 from fei.errors import InputError
+from fei.service.request import Request
 
 _MODEL, _METHOD, _OUT = "efficientnet_lite0", "fei-vm", "fei-out"
 
@@ -182,8 +182,8 @@ def _explain_all(request: Request, images: list[Path], folder: Path, voice: _Voi
         return outcome
 
     from fei.cli._job import Job
-    from fei.cli._outputs import result_names, write_page
     from fei.common.files import prepare_folder
+    from fei.service.outputs import result_names, write_page
 
     job = Job(request)
     prepare_folder(folder)

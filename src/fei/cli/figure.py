@@ -14,8 +14,8 @@ from fei.cli._images import SampleOption, find_images
 from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from fei.bench._grids import Panel
-    from fei.bench._numbers import Numbers
+    from fei.bench.report.grids import Panel
+    from fei.bench.report.numbers import Numbers
     from fei.report.explorer import Shown
 
 _METHODS = {
@@ -61,8 +61,8 @@ def figure(
 
     figure-1 puts letters below, and under each map its insertion and the MSE that it leaves inside the network.
     """
-    from fei.bench._grids import figure_1, visual_comparison
-    from fei.bench._style import picture
+    from fei.bench.report.grids import figure_1, visual_comparison
+    from fei.bench.report.style import picture
     from fei.bench.store import Store
     from fei.common.files import write_file
 
@@ -103,7 +103,7 @@ def _panel_of_images(
     show: bool,
 ) -> Panel:
     """Compute the maps of some images."""
-    from fei.bench._grids import Panel
+    from fei.bench.report.grids import Panel
     from fei.cli._comparison import Comparison
     from fei.data import read_image
     from fei.report.overlay import photo
@@ -144,9 +144,9 @@ def _panels_of_run(folder: Path, methods: str | None) -> list[Panel]:
     """The maps that a run kept: a panel for each of its pairs that has any."""
     from dataclasses import replace
 
-    from fei.bench._grids import Panel
-    from fei.bench._numbers import Numbers
-    from fei.bench._pictures import kept_panel
+    from fei.bench.report.grids import Panel
+    from fei.bench.report.numbers import Numbers
+    from fei.bench.report.pictures import kept_panel
     from fei.bench.store import Store
 
     panels: list[Panel] = []

@@ -68,12 +68,12 @@ def sanity(
     Prints how similar each map is to the original one, where lower is better, and writes the maps side by side
     (.sanity.png) and all numbers (.sanity.json).
     """
-    from fei._request import Request
     from fei.cli._job import Job
     from fei.common.files import prepare_folder, write_files
     from fei.data import read_image
     from fei.report.overlay import figure_bytes
-    from fei.report.record import record_text
+    from fei.service.record import record_text
+    from fei.service.request import Request
 
     picture = read_image(image)
     job = Job(Request(model, method, target, seed, steps, preset, device, None, batch_size))

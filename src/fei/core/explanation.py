@@ -74,7 +74,7 @@ class Explanation:
         return figure(self)
 
     def _repr_html_(self) -> str:
-        from fei.report._explorer_notebook import explanation_html
+        from fei.report.explorer.notebook import explanation_html
 
         return explanation_html(self)
 

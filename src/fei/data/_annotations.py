@@ -6,8 +6,8 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from fei.data._files import read_bytes
 from fei.data.dataset import Box
+from fei.data.files import read_bytes
 from fei.errors import DataError
 
 MAX_XML_BYTES = 1_000_000

@@ -4,8 +4,8 @@ import math
 import os
 from pathlib import Path
 
-from fei.data._files import absent, folder_and_split, inside, malformed, read_lines
 from fei.data.dataset import Box, Dataset, Item
+from fei.data.files import absent, folder_and_split, inside, malformed, read_lines
 from fei.errors import DataError, InputError
 
 _SPLITS = ("train", "test")

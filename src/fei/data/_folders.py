@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from fei.data._files import existing_folder, find_images, subfolders, user_path
 from fei.data.dataset import Dataset, Item
+from fei.data.files import existing_folder, find_images, subfolders, user_path
 from fei.errors import DataError, InputError
 
 _WILD = frozenset("*?[")

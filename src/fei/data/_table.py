@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from fei.data._files import absent, malformed, read_text, user_path
 from fei.data.dataset import Box, Dataset, Item
+from fei.data.files import absent, malformed, read_text, user_path
 from fei.errors import DataError, InputError
 
 _EDGES = ("left", "top", "right", "bottom")

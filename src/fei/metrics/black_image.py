@@ -21,7 +21,7 @@ from fei.core.scoring import Target, logits_of
 from fei.errors import InputError
 from fei.methods import available, create, describe
 from fei.metrics._progress import part
-from fei.metrics._trials import Trial, Trials, finite
+from fei.metrics.trials import Trial, Trials, finite
 from fei.progress import Progress, reporter
 from fei.references import ReferenceSpec
 

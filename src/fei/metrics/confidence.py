@@ -18,8 +18,8 @@ from fei.errors import InputError
 from fei.metrics._class_scores import ClassScores
 from fei.metrics._imputation import impute, neighbour_weights
 from fei.metrics._maps import unit_scale
-from fei.metrics._perturbation import check_maps, tie_fraction
 from fei.metrics.curve import Curve
+from fei.metrics.perturbation import check_maps, tie_fraction
 from fei.protocols import jittered
 from fei.references import References, ReferenceSpec
 

@@ -23,8 +23,8 @@ from fei.core.scoring import Score, Target, check_score, check_target, logits_of
 from fei.core.scoring import evaluate as score_of
 from fei.core.sites import Site, find_layer
 from fei.errors import InputError, ModelError
-from fei.metrics._perturbation import Job, Perturbations, check_maps, tie_fraction
 from fei.metrics.curve import Curve
+from fei.metrics.perturbation import Job, Perturbations, check_maps, tie_fraction
 from fei.metrics.similarity import Similarity, similarity
 from fei.models.layers import feature_layers
 from fei.progress import Progress, reporter

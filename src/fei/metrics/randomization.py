@@ -24,10 +24,10 @@ from fei.core.scoring import Target, check_target, logits_of
 from fei.errors import InputError, ModelError
 from fei.methods import Method, create
 from fei.metrics._maps import check_map_pair, unit_scale
-from fei.metrics._perturbation import check_maps
 from fei.metrics._progress import part
 from fei.metrics._weights import select_layers, weight_layers
 from fei.metrics.agreement import rank_correlation
+from fei.metrics.perturbation import check_maps
 from fei.progress import Progress, reporter
 from fei.references import ReferenceSpec
 

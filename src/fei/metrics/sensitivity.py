@@ -18,7 +18,7 @@ from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target
 from fei.errors import ModelError
 from fei.metrics._class_scores import ClassScores
-from fei.metrics._perturbation import check_maps
+from fei.metrics.perturbation import check_maps
 
 HIGHER_IS_BETTER: dict[str, bool | None] = {"infidelity": False, "max_sensitivity": False}
 

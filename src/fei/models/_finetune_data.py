@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fei.common.words import first_few
 from fei.data import Dataset, Item, load
-from fei.data._files import folder_and_split
+from fei.data.files import folder_and_split
 from fei.errors import DataError, InputError
 
 FEWEST_TO_HOLD_OUT = 5

@@ -1,0 +1,1 @@
+"""Who computes: workers, the engines that have them, and the driver that commits what comes."""

@@ -1,0 +1,114 @@
+"""Engines: who computes the units of a run, and where."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import torch
+
+from fei.bench.context import WorkerContext, attempt
+from fei.bench.engine._pool import Pool
+from fei.bench.engine._processes import Processes
+from fei.bench.engine._ray import RayEngine
+from fei.bench.engine.worker import Worker
+from fei.bench.units import Outcome, Unit
+from fei.common.machine import usable_processors
+from fei.errors import InputError
+
+ENGINES = ("local", "ray")
+
+
+class Engine(Protocol):
+    """Something that computes units."""
+
+    def run(self, units: Iterable[Unit], context: WorkerContext) -> Iterator[Outcome]:
+        """Compute units.
+
+        Args:
+            units: The units, pair by pair; taken one at a time, as there is room.
+            context: What they have in common.
+
+        Yields:
+            What came of each, in any order.
+        """
+        ...
+
+
+class LocalEngine:
+    """Computes on this machine: in this process, or in processes of its own.
+
+    The same bits come out for any number of workers at the same number of threads.
+
+    Args:
+        workers: How many processes; 0 for this one.
+        threads: Torch's threads in each. None: as torch has it in this process, or the machine's processors divided
+            among the workers.
+
+    Raises:
+        InputError: If one of them is no such number.
+    """
+
+    def __init__(self, workers: int = 0, threads: int | None = None) -> None:
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
+            raise InputError(f"workers is {workers!r}; give a whole number, 0 for this process alone.")
+        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+            raise InputError(f"threads is {threads!r}; give a whole number of at least 1.")
+        self.workers, self.threads = workers, threads
+
+    def run(self, units: Iterable[Unit], context: WorkerContext) -> Iterator[Outcome]:
+        """Compute units; see `Engine`."""
+        if self.workers:
+            threads = self.threads or max(1, usable_processors() // self.workers)
+            return Pool(self.workers, context, Processes(threads, context)).run(units)
+        if context.unit_timeout is not None:
+            raise InputError("A time-out needs workers that can be ended; compute with at least one (--workers 1).")
+        return self._run_here(units, context)
+
+    def _run_here(self, units: Iterable[Unit], context: WorkerContext) -> Iterator[Outcome]:
+        worker = (context.make or Worker)(context)
+        with torch_threads(self.threads):
+            for unit in units:
+                yield attempt(worker, unit, context.retries)
+
+
+def make_engine(
+    name: str,
+    workers: int = 0,
+    threads: int | None = None,
+    *,
+    address: str | None = None,
+    gpus_per_worker: float | None = None,
+) -> Engine:
+    """An engine by its name.
+
+    Args:
+        name: "local" or "ray".
+        workers: As the engine takes it.
+        threads: As the engine takes it.
+        address: Of a Ray cluster, see `RayEngine`.
+        gpus_per_worker: As for `RayEngine`.
+
+    Raises:
+        InputError: If there is no such engine, or it does not take one of these.
+    """
+    if name not in ENGINES:
+        raise InputError(f"There is no engine '{name}'; choose one of {', '.join(ENGINES)}.")
+    if name == "ray":
+        return RayEngine(workers, threads, address=address, gpus_per_worker=gpus_per_worker or 0)
+    if address is not None or gpus_per_worker is not None:
+        option = "address" if address is not None else "gpus-per-worker"
+        raise InputError(f"The engine 'local' takes no --{option}; add --engine ray.")
+    return LocalEngine(workers, threads)
+
+
+@contextlib.contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Within the block torch has that many threads; None leaves it as it is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,151 @@
+"""Kept maps as pictures: over their photographs, and as a network loses its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from fei.bench.report._cells import metric_name
+from fei.bench.report.grids import Panel, visual_comparison, wrapped
+from fei.bench.report.numbers import Numbers, Quantity
+from fei.bench.report.style import layer_name, looks, new_figure
+from fei.bench.units import storable
+from fei.errors import DataError, FEIError
+from fei.report.overlay import Pixels, bare, photo
+
+if TYPE_CHECKING:
+    from fei.bench.store import Store
+
+_CELL = 0.82  # inches
+_TITLE = 0.36
+_MOST_IMAGES = 6
+
+
+def visual_grid(store: Store, numbers: Numbers, pair: int) -> Figure | str | None:
+    """Images × methods, for the first seed.
+
+    Returns:
+        The figure; a sentence where maps are missing; None where the plan makes none.
+    """
+    panel = kept_panel(store, numbers, pair)
+    return visual_comparison([panel]) if isinstance(panel, Panel) else panel
+
+
+def kept_panel(store: Store, numbers: Numbers, pair: int, methods: Sequence[int] | None = None) -> Panel | str | None:
+    """The maps that were kept of a pair, for the first seed and the first images.
+
+    Args:
+        store: The run.
+        numbers: Its numbers.
+        pair: The pair's place in the plan.
+        methods: The methods, by their places in the plan, in this order; all of them without.
+
+    Returns:
+        The panel of a figure; a sentence where maps are missing; None where the plan makes none.
+    """
+    planned = numbers.planned(pair, "map")
+    rows = [row for row in (numbers.rows if methods is None else methods) if row in planned]
+    name = numbers.plan.pairs[pair].name
+    if not rows:
+        return None
+    if not numbers.plan.keep_maps:
+        return f"Maps of {name} are not shown, since the plan does not keep them; set keep_maps = true to see them."
+    maps = _kept(store, numbers, pair)
+    items = [item for item in numbers.items(pair, "map") if any((item, row) in maps for row in rows)][:_MOST_IMAGES]
+    if not items:
+        return f"Maps of {name} are not shown, since none has been kept yet."
+    style = looks(numbers)
+    try:
+        read = photograph_reader(numbers, pair)
+        photographs = [read(item) for item in items]
+    except FEIError as error:
+        return f"Maps of {name} are not shown, since they cannot be laid over their photographs: {error}"
+    return Panel(
+        title="",
+        names=[style[row].name for row in rows],
+        photographs=photographs,
+        maps=[[maps.get((item, row)) for row in rows] for item in items],
+        scores=[[_reached(numbers, pair, row, item) for row in rows] for item in items],
+        foot=f"{numbers.plan.pairs[pair].model}, {', '.join(numbers.protocols('map', 'insertion')[:1])}",
+    )
+
+
+def sanity_strips(store: Store, numbers: Numbers, pair: int) -> Figure | str | None:
+    """The original map and those of each stage, a line a method, for the first image; None where none are kept."""
+    stages = numbers.layers(pair, "sanity", "ssim")
+    strips: dict[int, NDArray[np.float32]] = {}
+    keys = store.rows(
+        "SELECT method, unit FROM plan_units WHERE pair = ? AND kind = 'sanity' ORDER BY method, item, seed", [pair]
+    )
+    for row, key in keys if stages and numbers.plan.keep_maps else ():
+        if row not in strips and (found := store.map(key)) is not None and found.shape[:-2] == (len(stages) + 1,):
+            strips[row] = found
+    if not strips:
+        return None
+    style = looks(numbers)
+    figure = new_figure(_TITLE + _CELL * len(strips), width=_CELL * (len(stages) + 1) + 1.2)
+    grid: Any = figure.subplots(len(strips), len(stages) + 1, squeeze=False)
+    for line, row in zip(grid, [row for row in numbers.rows if row in strips], strict=True):
+        for axes, values in zip(line, strips[row], strict=True):
+            axes.imshow(values, cmap="inferno")
+            bare(axes)
+        line[0].set_ylabel(wrapped(style[row].name), fontsize=6.5, rotation=0, ha="right", va="center", labelpad=3)
+    for axes, text in zip(grid[0], ["original", *map(layer_name, stages)], strict=True):
+        axes.set_title(text, fontsize=6.5, parse_math=False)
+    return figure
+
+
+def _kept(store: Store, numbers: Numbers, pair: int) -> dict[tuple[str, int], NDArray[np.float32]]:
+    """The maps of the images of a figure, by image and method."""
+    seed = numbers.plan.seeds[0]
+    keys = store.rows(
+        "SELECT item, method, unit FROM plan_units WHERE pair = ? AND kind = 'map' AND seed = ?", [pair, seed]
+    )
+    by_item: dict[str, list[tuple[int, str]]] = {}
+    for item, row, key in keys:
+        by_item.setdefault(item, []).append((row, key))
+    found: dict[tuple[str, int], NDArray[np.float32]] = {}
+    for item in numbers.items(pair, "map"):
+        maps = {(item, row): values for row, key in by_item.get(item, ()) if (values := store.map(key)) is not None}
+        found |= maps
+        if len({name for name, _ in found}) == _MOST_IMAGES:
+            break
+    return found
+
+
+def photograph_reader(numbers: Numbers, pair: int) -> Callable[[str], Pixels]:
+    """What reads the images of a pair as its network saw them; the network is loaded for that.
+
+    Raises:
+        FEIError: If the data set or the network cannot be used any more; the reader, if an image is gone.
+    """
+    from fei import data, models
+
+    chosen = numbers.plan.pairs[pair]
+    files = {storable(item.id): item.path for item in data.load(chosen.data or "")}
+    classifier = models.load(chosen.model)
+
+    def read(item: str) -> Pixels:
+        if item not in files:
+            raise DataError(f"'{item}' is no longer in {chosen.data}.")
+        return photo(classifier.preprocess(files[item]))
+
+    return read
+
+
+def _reached(numbers: Numbers, pair: int, row: int, item: str) -> str:
+    """Insertion, and MSE at the last layer, of the first seed's map."""
+    words = []
+    place = numbers.items(pair, "map").index(item)
+    for metric, digits in (("insertion", ".2f"), ("mse", ".2g")):
+        for protocol in numbers.protocols("map", metric)[:1]:
+            layers = numbers.layers(pair, "map", metric, protocol)
+            value = (
+                numbers.values(pair, row, Quantity("map", metric, protocol, layers[-1]))[place, 0] if layers else np.nan
+            )
+            words += [f"{metric_name(metric)} {value:{digits}}"] if np.isfinite(value) else []
+    return "\n".join(words)

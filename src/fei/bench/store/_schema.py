@@ -1,0 +1,169 @@
+"""The tables of a run's SQLite file, and the statements that fill them."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fei.bench.plan.keys import plan_key
+from fei.bench.units import Outcome
+
+if TYPE_CHECKING:
+    from fei.bench.plan import Plan
+
+VERSION = 1
+
+TABLES = """
+CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT);
+CREATE TABLE pairs(pair INTEGER PRIMARY KEY, name TEXT, model TEXT, data TEXT);
+CREATE TABLE methods(method INTEGER PRIMARY KEY, label TEXT, name TEXT, "group" TEXT);
+CREATE TABLE layers(pair INTEGER, layer TEXT, depth INTEGER, PRIMARY KEY(pair, layer)) WITHOUT ROWID;
+CREATE TABLE units(
+    key TEXT PRIMARY KEY, kind TEXT, model TEXT, data TEXT, item TEXT, method TEXT, config TEXT, target INTEGER,
+    label TEXT, probability REAL, correct INTEGER, seed INTEGER, status TEXT, error TEXT, attempts INTEGER,
+    seconds REAL, forwards INTEGER, backwards INTEGER, peak_bytes INTEGER, threads INTEGER, finished TEXT);
+CREATE TABLE groups(unit TEXT, name TEXT, PRIMARY KEY(unit, name)) WITHOUT ROWID;
+CREATE TABLE scores(
+    unit TEXT, metric TEXT, protocol TEXT, layer TEXT, value REAL,
+    PRIMARY KEY(unit, metric, protocol, layer)) WITHOUT ROWID;
+CREATE TABLE curves(
+    unit TEXT, protocol TEXT, name TEXT, fractions TEXT, "values" TEXT,
+    PRIMARY KEY(unit, protocol, name)) WITHOUT ROWID;
+CREATE TABLE plan_units(
+    pair INTEGER, method INTEGER, item TEXT, seed INTEGER, kind TEXT, unit TEXT,
+    PRIMARY KEY(pair, method, item, seed, kind)) WITHOUT ROWID;
+CREATE INDEX plan_units_by_unit ON plan_units(unit);
+CREATE VIEW results AS
+    SELECT pairs.name AS pair, methods.label AS method, p.item, p.seed, p.kind, s.metric, s.protocol, s.layer, s.value,
+           u.status, u.error, methods."group", pairs.model, pairs.data, u.target, u.label, u.probability, u.correct,
+           u.seconds, u.forwards, u.backwards, u.peak_bytes, u.threads, u.attempts, u.finished,
+           p.pair AS pair_index, p.method AS method_index, l.depth, u.config, p.unit
+    FROM plan_units p
+    JOIN units u ON u.key = p.unit
+    LEFT JOIN pairs ON pairs.pair = p.pair
+    LEFT JOIN methods ON methods.method = p.method
+    LEFT JOIN scores s ON s.unit = p.unit
+    LEFT JOIN layers l ON l.pair = p.pair AND l.layer = s.layer;
+"""
+
+# What came of a unit. What a later computation leaves open (the cost, where a kept map was read) stays as it was.
+UNIT_COLUMNS = (
+    "key", "kind", "model", "data", "item", "method", "config", "target", "label", "probability", "correct", "seed",
+    "status", "error", "attempts", "seconds", "forwards", "backwards", "peak_bytes", "threads", "finished",
+)  # fmt: skip
+_NEWEST = ("status", "error", "attempts", "finished")
+PUT_UNIT = (
+    f"INSERT INTO units({', '.join(UNIT_COLUMNS)}) VALUES ({', '.join('?' * len(UNIT_COLUMNS))}) "  # noqa: S608
+    "ON CONFLICT(key) DO UPDATE SET "
+    + ", ".join(
+        f"{name} = excluded.{name}" if name in _NEWEST else f"{name} = coalesce({name}, excluded.{name})"
+        for name in UNIT_COLUMNS[1:]
+    )
+)
+PUT_GROUP = "INSERT OR IGNORE INTO groups(unit, name) VALUES (?, ?)"
+PUT_SCORE = "INSERT OR IGNORE INTO scores(unit, metric, protocol, layer, value) VALUES (?, ?, ?, ?, ?)"
+PUT_CURVE = 'INSERT OR IGNORE INTO curves(unit, protocol, name, fractions, "values") VALUES (?, ?, ?, ?, ?)'
+PUT_LINK = "INSERT OR IGNORE INTO plan_units(pair, method, item, seed, kind, unit) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+def lay_out(sql: sqlite3.Connection, plan: Plan) -> None:
+    """Make the tables, and note the plan and with what it is computed."""
+    from fei import __version__
+
+    versions = {
+        "fei": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "sqlite": sqlite3.sqlite_version,
+    }
+    facts = {
+        "schema": str(VERSION),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": json.dumps(versions),
+    }
+    for statement in TABLES.split(";"):
+        sql.execute(statement)
+    sql.executemany("INSERT INTO meta(key, value) VALUES (?, ?)", facts.items())
+    put_plan(sql, plan)
+
+
+_OBJECTS = "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+_MAY_BE_NULL = {
+    "meta": {"value"},
+    "pairs": {"data"},
+    "units": {
+        *("target", "label", "probability", "correct", "error", "attempts", "seconds", "forwards", "backwards"),
+        *("peak_bytes", "threads", "finished"),
+    },
+    "scores": {"value"},
+}
+
+
+def flaw(sql: sqlite3.Connection) -> str | None:
+    """What no run would write: other tables or triggers, damage, and cells of another type; None where all is well."""
+    expected, wrong_cells = _expected()
+    found = set(sql.execute(_OBJECTS))
+    if not expected <= found or any(kind == "trigger" for kind, *_ in found):
+        return "its tables are not those of a run"
+    if sql.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+        return "it is damaged"
+    for table, wrong in wrong_cells.items():
+        if sql.execute(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1").fetchone():  # noqa: S608
+            return f"its table '{table}' holds what no run writes"
+    return None
+
+
+@cache
+def _expected() -> tuple[frozenset[tuple[str, str, str]], dict[str, str]]:
+    """The tables, indices and views, and for each table the condition that finds a row with something wrong."""
+    with closing(sqlite3.connect(":memory:")) as sql:
+        for statement in TABLES.split(";"):
+            sql.execute(statement)
+        objects = frozenset(sql.execute(_OBJECTS))
+        wrong = {}
+        for kind, table, _ in objects:
+            if kind == "table":
+                columns = sql.execute(f"PRAGMA table_info({table})").fetchall()
+                null = _MAY_BE_NULL.get(table, set())
+                wrong[table] = " OR ".join(
+                    f"typeof(\"{name}\") NOT IN ('{kind.lower()}', '{'null' if name in null else kind.lower()}')"
+                    for _, name, kind, *_ in columns
+                )
+    wrong["units"] += " OR key GLOB '*[^0-9A-Za-z_-]*'"  # maps are files of these names
+    wrong["plan_units"] += "".join(
+        f" OR {name} NOT BETWEEN 0 AND (SELECT count(*) FROM {name}s) - 1"  # noqa: S608
+        for name in ("pair", "method")
+    )
+    return objects, wrong
+
+
+def unit_row(outcome: Outcome) -> tuple[Any, ...]:
+    """The row of `units` that an outcome makes."""
+    finished = outcome.finished or datetime.now(UTC).isoformat(timespec="seconds")
+    return tuple(finished if name == "finished" else getattr(outcome, name) for name in UNIT_COLUMNS)
+
+
+def put_plan(sql: sqlite3.Connection, plan: Plan) -> None:
+    """Note what is to be computed, in the place of what was before."""
+    facts = {
+        "plan": json.dumps(plan.model_dump(mode="json")),
+        "plan_text": plan.text,
+        "plan_key": plan_key(plan),
+        "complete": "",
+    }
+    sql.executemany("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?)", facts.items())
+    for table in ("pairs", "methods", "layers"):
+        sql.execute(f"DELETE FROM {table}")  # noqa: S608
+    pairs = [(index, pair.name, pair.model, pair.data) for index, pair in enumerate(plan.pairs)]
+    methods = [(index, row.label, row.name, row.group) for index, row in enumerate(plan.methods)]
+    sql.executemany("INSERT INTO pairs VALUES (?, ?, ?, ?)", pairs)
+    sql.executemany("INSERT INTO methods VALUES (?, ?, ?, ?)", methods)

@@ -1,0 +1,336 @@
+"""A run on disk: one SQLite file, the plan beside it, and the maps where they are kept.
+
+What is committed is whole: a unit is there with all the scores of its groups, or not at all. The numbers can be read in
+one line, also while the run goes on: ``pandas.read_sql("SELECT * FROM results", sqlite3.connect("RUN/run.sqlite"))``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fei.bench.store import _schema
+from fei.bench.store.disk import (
+    DATABASE,
+    connect,
+    connect_readonly,
+    explained,
+    read_map,
+    schema_version,
+)
+from fei.bench.store.outcomes import stored_json
+from fei.bench.units import DONE, FAILED, KEPT, Outcome
+from fei.common.files import replacing
+from fei.common.lock import Lock
+from fei.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    from fei.bench.plan import Plan
+
+PLAN, MAPS = "plan.toml", "maps"
+
+Link = tuple[int, int, str, int, str, str]
+"""A row of `plan_units`: pair, method, item, seed, kind and the unit's key."""
+
+
+class Store:
+    """The one file of a run; made by `create` or `open`.
+
+    Attributes:
+        folder: Where the run is.
+    """
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection, lock: Lock | None) -> None:
+        self.folder, self._connection, self._lock = folder, connection, lock
+
+    @classmethod
+    def exists(cls, folder: Path) -> bool:
+        """Whether there is a run in a folder."""
+        return (Path(folder) / DATABASE).is_file()
+
+    @classmethod
+    def begun(cls, folder: Path) -> bool:
+        """Whether that run is more than an empty file, as a crash in the first moment leaves it."""
+        return cls.exists(folder) and schema_version(Path(folder)) is not None
+
+    @classmethod
+    def create(cls, folder: Path, plan: Plan) -> Self:
+        """Begin a run.
+
+        Args:
+            folder: Where; made if it is not there.
+            plan: What is to be computed.
+
+        Returns:
+            The store, with the right to write to it.
+
+        Raises:
+            InputError: If the folder cannot be written to, or holds a run already.
+            DataError: If the disk is full.
+        """
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"The run folder '{folder}' cannot be made ({error.strerror}); choose another one."
+            ) from error
+        with contextlib.ExitStack() as undo, explained(folder):
+            lock = Lock(folder)
+            undo.callback(lock.release)
+            if cls.begun(folder):
+                raise InputError(f"'{folder}' holds a run already; choose another folder, or go on with that run.")
+            _refuse_other_file(folder / PLAN, plan.text)
+            connection = connect(folder)
+            undo.callback(connection.close)
+            store = cls(folder, connection, lock)
+            with store._transaction() as sql:
+                _schema.lay_out(sql, plan)
+            _write_plan(folder, plan.text)
+            undo.pop_all()
+            return store
+
+    @classmethod
+    def open(cls, folder: Path, readonly: bool = False) -> Self:
+        """Open a run that is there.
+
+        Args:
+            folder: Where it is.
+            readonly: To read alone: also while another process works on it.
+
+        Returns:
+            The store.
+
+        Raises:
+            InputError: If there is no run, or, to write, it cannot be written to or another process works on it.
+            DataError: If it cannot be read, or was written by a newer version.
+        """
+        folder = Path(folder)
+        if not cls.exists(folder):
+            raise InputError(f"There is no run in '{folder}'; give the folder of one, which holds {DATABASE}.")
+        if readonly:
+            _check(folder)
+            with explained(folder):
+                return cls(folder, connect_readonly(folder), None)
+        with contextlib.ExitStack() as undo, explained(folder):
+            lock = Lock(folder)
+            undo.callback(lock.release)
+            _check(folder)  # before a connection that writes touches the file
+            store = cls(folder, connect(folder), lock)
+            undo.pop_all()
+            return store
+
+    @property
+    def plan(self) -> Plan:
+        """What the run computes."""
+        from fei.bench.plan import parse_plan
+
+        try:
+            plan = parse_plan(self.meta("plan_text") or "")
+        except InputError as error:
+            raise DataError(f"The plan of the run in '{self.folder}' cannot be used any more: {error}") from error
+        if self.rows("SELECT (SELECT count(*) FROM pairs), (SELECT count(*) FROM methods)") != [
+            (len(plan.pairs), len(plan.methods))
+        ]:
+            raise DataError(f"The plan of the run in '{self.folder}' is not that of its tables; restore it.")
+        return plan
+
+    @property
+    def plan_key(self) -> str:
+        """The key of the plan, see `fei.bench.plan.keys.plan_key`."""
+        return self.meta("plan_key") or ""
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """With what the run was begun."""
+        found = stored_json(self.meta("versions") or "{}")
+        if not isinstance(found, dict):
+            raise DataError(f"The database in '{self.folder}' names no versions; restore it, or begin another run.")
+        return {name: str(version) for name, version in found.items()}
+
+    def meta(self, key: str) -> str | None:
+        """A fact about the run."""
+        found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
+        return found[0][0] if found else None
+
+    def set_meta(self, **facts: str) -> None:
+        """Note facts about the run."""
+        with self._transaction() as sql:
+            sql.executemany("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?)", facts.items())
+
+    def rows(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
+        """What a query finds, as tuples."""
+        with explained(self.folder):
+            return self._connection.execute(sql, arguments).fetchall()
+
+    def results(self, kind: str = "map") -> list[dict[str, Any]]:
+        """The numbers of one kind of unit: a dictionary for each row of the view `results`."""
+        with explained(self.folder):
+            found = self._connection.execute("SELECT * FROM results WHERE kind = ?", (kind,))
+            names = [column[0] for column in found.description]
+            return [dict(zip(names, row, strict=True)) for row in found]
+
+    def counts(self) -> dict[str, int]:
+        """How many of the plan's units are "done", "failed" and "pending"; one that two rows share counts once."""
+        found = self.rows(
+            "SELECT coalesce(u.status, 'pending'), count(*) FROM (SELECT DISTINCT unit FROM plan_units) p "
+            "LEFT JOIN units u ON u.key = p.unit GROUP BY 1"
+        )
+        return {DONE: 0, FAILED: 0, "pending": 0} | dict(found)
+
+    def done_groups(self) -> dict[str, frozenset[str]]:
+        """The score groups that are complete, of each unit that has any."""
+        kept = self._kept()
+        shared: dict[frozenset[str], frozenset[str]] = {}  # few sets, for many units
+        found: dict[str, frozenset[str]] = {}
+        sql = "SELECT unit, group_concat(name, char(10)) FROM groups GROUP BY unit"
+        with explained(self.folder):
+            for unit, names in self._connection.execute(sql):
+                groups = frozenset(names.split("\n"))
+                groups = groups if unit in kept else groups - {KEPT}
+                found[unit] = shared.setdefault(groups, groups)
+        return found
+
+    def failed(self) -> dict[str, str]:
+        """The units that failed, and why."""
+        return dict(self.rows("SELECT key, coalesce(error, '') FROM units WHERE status = ?", (FAILED,)))
+
+    def map(self, key: str) -> NDArray[np.float32] | None:
+        """The map of a unit (H, W), if it was kept."""
+        return read_map(self.folder / MAPS, key)
+
+    def commit(self, outcomes: Iterable[Outcome]) -> None:
+        """Keep what came of some units, all of them or none.
+
+        Numbers that are there already stay as they are.
+
+        Args:
+            outcomes: What came of them.
+
+        Raises:
+            DataError: If the disk is full.
+        """
+        outcomes = list(outcomes)
+        with explained(self.folder):
+            for outcome in outcomes:
+                if outcome.map is not None:
+                    self._keep_map(outcome.key, outcome.map)
+        with self._transaction() as sql:
+            sql.executemany(_schema.PUT_UNIT, map(_schema.unit_row, outcomes))
+            sql.executemany(_schema.PUT_SCORE, ((o.key, *score) for o in outcomes for score in o.scores))
+            sql.executemany(
+                _schema.PUT_CURVE,
+                (
+                    (o.key, protocol, name, json.dumps(fractions), json.dumps(values))
+                    for o in outcomes
+                    for protocol, name, fractions, values in o.curves
+                ),
+            )
+            sql.executemany(_schema.PUT_GROUP, ((o.key, group) for o in outcomes for group in o.groups))
+
+    def link(self, rows: Iterable[Link], plan: Plan | None = None, layers: Sequence[Sequence[str]] = ()) -> None:
+        """Say which units the plan consists of; what another plan named before is no longer linked, and not lost.
+
+        Failed units of which nothing is left, neither a link nor a number, are forgotten.
+
+        Args:
+            rows: The rows of `plan_units`.
+            plan: A plan to put in the place of the run's.
+            layers: For each pair the layers that are looked at, from shallow to deep.
+        """
+        with self._transaction() as sql:
+            if plan is not None:
+                _schema.put_plan(sql, plan)
+            sql.execute("DELETE FROM plan_units")
+            sql.executemany(_schema.PUT_LINK, rows)
+            if layers:
+                sql.execute("DELETE FROM layers")
+                numbered = ((i, name, depth) for i, names in enumerate(layers) for depth, name in enumerate(names))
+                sql.executemany("INSERT OR IGNORE INTO layers(pair, layer, depth) VALUES (?, ?, ?)", numbered)
+            sql.execute(
+                "DELETE FROM units WHERE status = 'failed' AND key NOT IN (SELECT unit FROM plan_units) "
+                "AND key NOT IN (SELECT unit FROM groups)"
+            )
+        if plan is not None:
+            with explained(self.folder):
+                _write_plan(self.folder, plan.text)
+
+    def set_done(self, keys: Iterable[str]) -> None:
+        """Mark units as done that failed over something the plan no longer asks for."""
+        with self._transaction() as sql:
+            sql.executemany("UPDATE units SET status = 'done', error = NULL WHERE key = ?", ((key,) for key in keys))
+
+    def close(self) -> None:
+        """Put everything into the one file, as far as no one else reads it, and let others write."""
+        if self._lock is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("PRAGMA busy_timeout = 0")  # whoever reads may go on
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self._connection.execute("PRAGMA journal_mode = DELETE")
+            self._lock.release()
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with explained(self.folder):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):  # a full disk may have ended it already
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def _kept(self) -> frozenset[str]:
+        folder = self.folder / MAPS
+        return frozenset(file.stem for file in folder.glob("*.npy")) if folder.is_dir() else frozenset()
+
+    def _keep_map(self, key: str, values: NDArray[np.float32]) -> None:
+        folder = self.folder / MAPS
+        folder.mkdir(exist_ok=True)
+        with replacing(folder / f"{key}.npy") as file:
+            np.save(file, np.asarray(values, dtype=np.float32), allow_pickle=False)
+
+
+def _write_plan(folder: Path, text: str) -> None:
+    with replacing(folder / PLAN) as file:
+        file.write(text.encode())
+
+
+def _refuse_other_file(file: Path, text: str) -> None:
+    """A plan that someone put into the folder is theirs, unless it is the one that would be written."""
+    if file.exists() and file.read_bytes() != text.encode("utf-8"):
+        raise InputError(f"'{file}' is there already and is not this plan; choose another folder for the run.")
+
+
+def _check(folder: Path) -> None:
+    """Refuse a database of another version, and one that no run has written."""
+    version = schema_version(folder)
+    if version is None:
+        raise InputError(f"The run in '{folder}' was never begun; start it again with 'fei bench run'.")
+    if version != str(_schema.VERSION):
+        raise DataError(
+            f"The run in '{folder}' has schema {version} and this version of fei reads {_schema.VERSION}; use the "
+            "version that wrote it, or a newer one."
+        )
+    with explained(folder), contextlib.closing(connect_readonly(folder)) as connection:
+        flaw = _schema.flaw(connection)
+    if flaw is not None:
+        raise DataError(f"The database in '{folder}' cannot be used: {flaw}; restore it, or begin another run.")

@@ -1,0 +1,17 @@
+"""The explorer: one HTML file that shows what methods found, what it does to the network, and how to repeat it.
+
+    from fei.report.explorer import write_explorer
+    from fei.service import collect
+
+    shown = collect(classifier, ["cat.jpg"], ["gradcam", "fei-vm", "fei-none"])
+    write_explorer("explorer.html", shown)
+
+The file needs no server and no network. `fei.service.collect` runs methods and metrics; whoever has maps already
+describes them with `Shown` and `Panel`.
+"""
+
+from fei.report.explorer._html import explorer_html, write_explorer
+from fei.report.explorer.notebook import Comparison
+from fei.report.explorer.shown import Guess, Panel, Shown
+
+__all__ = ["Comparison", "Guess", "Panel", "Shown", "explorer_html", "write_explorer"]
