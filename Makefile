@@ -33,7 +33,7 @@ USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[
 
 # Tests share nothing, so two files of them run side by side; more where there are more processors: make test JOBS=8
 JOBS := 2
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --durations 15
 
 .PHONY: demo test quick test-elsewhere lint bench study kill fuzz soak load mutate coverage clean
 .DELETE_ON_ERROR:

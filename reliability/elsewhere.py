@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import page
 from _junit import outcome
 from _machines import PROCESSORS
 
@@ -160,6 +161,7 @@ def main() -> int:
         if not given.tests:
             found.setdefault("machines", {})[name] = result | {"seed": given.seed}
             RESULTS.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            page.write()  # which the tests on the next machine compare with the results
     return int(failed)
 
 

@@ -196,11 +196,16 @@ def page() -> str:
     return "".join(parts) + CLOSING
 
 
+def write() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
 def main() -> int:
     """Write the page, or check it."""
     if "--check" in sys.argv[1:]:
         return int(not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != page())
-    PAGE.write_text(page(), encoding="utf-8")
+    write()
     return 0
 
 

@@ -3,9 +3,8 @@
 import ast
 import re
 import sys
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 import fei
 
@@ -43,8 +42,13 @@ def package_of(file):
     return parts[0] if len(parts) > 1 else file.stem
 
 
+@cache
 def imports(file):
     """Every module of ours that a file imports, at its top or inside a function; names of packages spelled out."""
+    return list(_imports(file))
+
+
+def _imports(file):
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("fei."))
@@ -67,24 +71,28 @@ def foreign(file):
             yield module, package
 
 
-@pytest.mark.parametrize("file", FILES, ids=where)
-def test_a_package_knows_those_to_its_left(file):
-    here = PLACE[package_of(file)]
-    found = [module for module, package in foreign(file) if PLACE[package] > here]
-    assert [module for module in found if (where(file), module) not in UPWARDS] == []
+def test_a_package_knows_those_to_its_left():
+    found = {
+        (where(file), module)
+        for file in FILES
+        for module, package in foreign(file)
+        if PLACE[package] > PLACE[package_of(file)]
+    }
+    assert found - set(UPWARDS) == set()
 
 
-@pytest.mark.parametrize("file", FILES, ids=where)
-def test_nobody_reaches_into_another_packages_private_modules(file):
-    assert [module for module, _ in foreign(file) if any(part.startswith("_") for part in module.split("."))] == []
+def test_nobody_reaches_into_another_packages_private_modules():
+    assert [(where(file), module) for file in FILES for module, _ in foreign(file) if "._" in module] == []
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if len(file.relative_to(SOURCE).parts) > 2], ids=where)
-def test_nor_into_those_of_another_room(file):
-    room = ".".join(("fei", *file.relative_to(SOURCE).parts[:2]))
-    others = [module for module in imports(file) if module.startswith(f"fei.{package_of(file)}.")]
-    private = [module for module in others if "._" in module.removeprefix(f"fei.{package_of(file)}")]
-    assert [module for module in private if not module.startswith(f"{room}.")] == []
+def test_nor_into_those_of_another_room():
+    found = []
+    for file in FILES:
+        package, room = f"fei.{package_of(file)}.", ".".join(("fei", *file.relative_to(SOURCE).parts[:2]))
+        if len(file.relative_to(SOURCE).parts) > 2:
+            private = [module for module in imports(file) if module.startswith(package) and "._" in module]
+            found += [(where(file), module) for module in private if not module.startswith(f"{room}.")]
+    assert found == []
 
 
 def test_exceptions_are_needed():
