@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import sys
 from collections.abc import Callable
@@ -112,13 +113,15 @@ def demo(
     debug: DebugOption = False,
 ) -> None:
     """Explain a photograph of a cat with the network that came with the install."""
-    from fei.common.files import prepare_folder
+    from fei.common.files import prepare_folder, write_file
     from fei.data import demo_image
 
     folder = Path(out)
     prepare_folder(folder)
     photograph = folder / "chelsea.png"
-    demo_image("chelsea").save(photograph)
+    content = io.BytesIO()
+    demo_image("chelsea").save(content, "PNG")
+    write_file(photograph, content.getvalue(), what="photograph")
     if not as_json:
         say(f"Which pixels make a network see a cat in {photograph}?")
         say("FEI looks for those that keep both its answer and the way it gets there.")

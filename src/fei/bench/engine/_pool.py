@@ -98,11 +98,11 @@ class Member(abc.ABC):
 
     @abc.abstractmethod
     def kill(self) -> None:
-        """End it, whatever it does; nothing where it has ended."""
+        """End it, whatever it does. One that has ended already stays as it is."""
 
     @abc.abstractmethod
     def end(self) -> Ending:
-        """Wait for its end, and say how it came; nobody waits twice."""
+        """Wait for its end, and say how it came. Asked again, it says the same at once."""
 
 
 class Crew(Protocol):
