@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import signal
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -298,16 +299,20 @@ def _finish(plan: bench.Plan, folder: Path) -> None:
 def _struck(after: float, call: Callable[[], Any]) -> None:
     """Run a call that Ctrl-C strikes after that many seconds, unless it ends before."""
     timer = threading.Timer(after, signal.raise_signal, (signal.SIGINT,))
-    timer.start()
-    try:
-        call()
-        timer.cancel()
-        timer.join()  # if it has struck by now, the interruption comes here
-    except KeyboardInterrupt:
-        pass
-    finally:
-        timer.cancel()
-        timer.join()
+    with warnings.catch_warnings():
+        # Python may be struck between opening a file and entering its `with`: the file is then closed as it is freed,
+        # which is a warning and no leak. Leaks are seen in the count of open files.
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            timer.start()
+            call()
+            timer.cancel()
+            timer.join()  # if it has struck by now, the interruption comes here
+        except KeyboardInterrupt:
+            pass
+        finally:
+            timer.cancel()
+            timer.join()
 
 
 def _must(error: type[BaseException], call: Callable[[], Any]) -> None:
