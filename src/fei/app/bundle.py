@@ -6,15 +6,10 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
-
-from fei.core.scoring import top_classes
 from fei.report.explorer import Panel, Shown, explorer_html
-from fei.report.overlay import figure_bytes, panel, photo
-from fei.service.record import Finding, Prediction, array_bytes, make_record, record_text
-from fei.service.request import Request
+from fei.service import Inquiry, Look, Request, explanation_files, look
 
 if TYPE_CHECKING:
     from fei.app.jobs import Order
@@ -46,12 +41,12 @@ def write_results(
     explorer, archive = folder / EXPLORER, folder / ARCHIVE
     explorer.write_text(explorer_html(shown), encoding="utf-8")
     check()
-    prediction = _prediction(order)
+    seen = look(order.network.classifier, order.photo.file)
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr(_member(order.photo.file.name), order.photo.file.read_bytes())
         file.writestr(_member(EXPLORER), explorer.read_bytes())
         for found in shown.panels:
-            _add_method(file, order, shown, found, prediction, getattr(made[found.method], "config", {}))
+            _add_method(file, order, shown, found, seen)
             check()
     return {EXPLORER: explorer, ARCHIVE: archive}
 
@@ -63,54 +58,19 @@ def _member(name: str) -> zipfile.ZipInfo:
     return member
 
 
-def _add_method(
-    file: zipfile.ZipFile,
-    order: Order,
-    shown: Shown,
-    found: Panel,
-    prediction: Prediction,
-    config: Mapping[str, Any],
-) -> None:
-    attribution = found.map.numpy()
-    settings = {"settings": config, "threads": torch.get_num_threads()}
-    finding = Finding(
-        found.method,
-        attribution,
-        shown.target,
-        "option",
-        found.explanation,
-        settings if found.explanation is None else dict(found.explanation.config),
-    )
-    seconds = 0.0 if found.cost is None else found.cost.seconds
-    record = _record(order, finding, prediction, seconds)
-    file.writestr(_member(f"{found.method}.json"), record_text(record))
-    file.writestr(_member(f"{found.method}.map.npy"), array_bytes(attribution))
-    headline = f"Predicted: {record['prediction']['label']}, {record['prediction']['probability']:.1%}"
-    details = f"explained: {shown.label}  ·  {found.method}  ·  {order.network.name}  ·  seed {order.seed}"
-    picture = panel(photo(shown.image), attribution, headline=headline, details=details)
-    file.writestr(_member(f"{found.method}.overlay.png"), figure_bytes(picture))
-    if found.explanation is not None:
-        file.writestr(_member(f"{found.method}.explanation.safetensors"), found.explanation.to_bytes())
-
-
-def _record(order: Order, finding: Finding, prediction: Prediction, seconds: float) -> dict[str, Any]:
-    """The record that ``fei explain`` would write beside the photo."""
-    network, file = order.network, order.photo.file
+def _add_method(file: zipfile.ZipFile, order: Order, shown: Shown, found: Panel, seen: Look) -> None:
+    network, name = order.network, order.photo.file.name
     request = Request(
-        network.spec, finding.method, str(order.target), order.seed, None, None, network.device.type, None, None
+        model=network.spec,
+        methods={found.method: {}},
+        target=str(order.target),
+        seed=order.seed,
+        device=network.device.type,
     )
-    record = make_record(file, request, network.classifier, prediction, finding, seconds)
-    record["image"]["path"] = file.name
-    record["command"] = record["command"].replace(str(file), file.name)
-    return record
-
-
-@torch.no_grad()
-def _prediction(order: Order) -> Prediction:
-    logits = order.network.classifier(order.network.inputs(order.photo.read()))
-    probabilities = logits.float().softmax(1)[0]
-    values, classes = top_classes(probabilities, 5)
-    return Prediction(classes.tolist(), values.tolist(), probabilities.tolist())
+    inquiry = Inquiry(network.classifier, {}, order.seed, target=order.target)
+    _, contents = explanation_files(inquiry, request, seen, found, image_path=name)
+    for ending, content in contents.items():
+        file.writestr(_member(f"{found.method}{ending}"), content)
 
 
 def _without_path(shown: Shown, file: Path) -> Shown:

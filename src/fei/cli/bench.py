@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fei.cli._bench_drive import chosen_engine, drive, resume_command, say_difference, say_status, status_document
-from fei.cli._common import FAILURE, DebugOption, JsonOption, print_json, say
-from fei.cli._diagnostics import DeviceOption, print_table
+from fei.cli._common import FAILURE, DebugOption, DeviceOption, JsonOption, print_json, print_table, say
 
 app = typer.Typer(
     name="bench",

@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import DebugOption, JsonOption, SeedOption, note, print_json, say
-from fei.cli._diagnostics import DeviceOption, ModelOption, command_line, versions
+from fei.cli._common import (
+    DebugOption,
+    DeviceOption,
+    JsonOption,
+    ModelOption,
+    SeedOption,
+    command_line,
+    note,
+    print_json,
+    say,
+)
 from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -75,10 +84,11 @@ def finetune(
 
     Ctrl-C ends the training and keeps the best so far.
     """
-    from fei.cli._job import choose_device
+    from fei.common.device import choose_device
     from fei.common.files import prepare_folder
     from fei.models import finetune as training
     from fei.models import load
+    from fei.service.record import versions
 
     file, where = _checked_file(out), choose_device(device)
     images, tests = training.load_sets(data, test, seed)

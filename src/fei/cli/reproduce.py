@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import FAILURE, DebugOption, JsonOption, print_json, say
-from fei.cli._diagnostics import DeviceOption
+from fei.cli._common import FAILURE, DebugOption, DeviceOption, JsonOption, print_json, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,16 +42,16 @@ def reproduce(
     """
     from fei.cli._bench_reproduce import repeat
 
-    comparison = repeat(result, threads, device, progress=not as_json and sys.stderr.isatty())
+    again = repeat(result, threads, device, progress=not as_json and sys.stderr.isatty())
     if as_json:
-        print_json({"schema": 1, "result": result, **comparison.document()})
+        print_json({"schema": 1, "result": result, **again.document()})
     else:
-        say(f"{result}: {comparison.sentence()}")
-    raise typer.Exit(0 if comparison.matched else FAILURE)
+        say(f"{result}: {again.sentence()}")
+    raise typer.Exit(0 if again.matched else FAILURE)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Repetition:
     """A result then and now.
 
     Attributes:

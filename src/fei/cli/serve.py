@@ -44,7 +44,7 @@ def serve(
     """
     from fei.app.limits import Limits
     from fei.app.server import LOOPBACK, Options, serving
-    from fei.cli._job import choose_device
+    from fei.common.device import choose_device
 
     limits = Limits(int(max_upload_mb * 1e6), max_pixels, max_seconds, queue)
     options = Options(model or ["efficientnet_lite0"], host, port, limits, example or [], choose_device(device))
