@@ -10,69 +10,13 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from fei.errors import FEIError, InputError
 
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-# Declared by each command so that it is accepted after it; `run` is who reads it.
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-SeedOption = Annotated[int, typer.Option(help="Seed of whatever is random: the same seed gives the same result.")]
-OutOption = Annotated[str, typer.Option(metavar="DIR", help="Folder for the results; made if it is not there.")]
-HtmlOption = Annotated[
-    bool, typer.Option("--html", help="Write explorer.html as well: one page to look into it all, without a server.")
-]
-ModelOption = Annotated[str, typer.Option(metavar="SPEC", help="The network; see 'fei models'.")]
-TargetOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CLASS", help="Class to explain, by name or index; the predicted one if not given.", show_default=False
-    ),
-]
-StepsOption = Annotated[
-    int | None, typer.Option(min=1, help="Optimisation steps; the preset's if not given.", show_default=False)
-]
-PresetOption = Annotated[
-    str | None,
-    typer.Option(help="Settings of an optimisation method: paper or fast.", metavar="NAME", show_default=False),
-]
-DeviceOption = Annotated[
-    str, typer.Option(metavar="NAME", help="cpu, cuda, mps, or auto: CUDA where there is one, else the CPU.")
-]
-BatchSizeOption = Annotated[
-    int | None, typer.Option(min=1, help="Rows in one forward pass; fewer need less memory.", show_default=False)
-]
-MethodOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        "-o",
-        metavar="NAME=VALUE",
-        help="An option of the method, see 'fei methods NAME'; METHOD.NAME=VALUE for one of several methods.",
-        show_default=False,
-    ),
-]
-ImagesArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="IMAGE", help="Image files, folders, patterns, or data sets such as imagenet:DIR.", show_default=False
-    ),
-]
-SampleOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1, metavar="N", help="Take N of each folder's or data set's images at random.", show_default=False
-    ),
-]
-MODEL = "efficientnet_lite0"
-"""The network that comes with the install."""
-
-OUT = "fei-out"
-"""Where results go if nothing is said."""
 
 _SPEC = re.compile(r"[A-Za-z_]{2,}:")  # one letter would be a Windows drive
 

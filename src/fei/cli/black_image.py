@@ -11,22 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import (
-    MODEL,
-    BatchSizeOption,
-    DebugOption,
-    DeviceOption,
-    JsonOption,
-    ModelOption,
-    PresetOption,
-    SeedOption,
-    StepsOption,
-    aside,
-    command_line,
-    print_json,
-    print_table,
-    say,
-)
+from fei.cli import _options as opt
+from fei.cli._common import aside, command_line, print_json, print_table, say
 
 if TYPE_CHECKING:
     from fei.metrics.black_image import BlackImage
@@ -36,23 +22,23 @@ _RECORD, _TABLE = "black-image.json", "black-image.csv"
 
 
 def black_image(
-    model: ModelOption = MODEL,
+    model: opt.Model = opt.MODEL,
     methods: Annotated[
         str,
         typer.Option("--methods", "--method", metavar="NAMES", help="Optimisation methods, separated by commas."),
     ] = "fei-vm,fei-none",
     trials: Annotated[int, typer.Option(min=1, help="How many classes and colours to try.")] = 20,
-    steps: StepsOption = None,
-    preset: PresetOption = None,
+    steps: opt.Steps = None,
+    preset: opt.Preset = None,
     out: Annotated[
         str | None,
         typer.Option(metavar="DIR", help=f"Folder for {_RECORD} and {_TABLE}; no files without.", show_default=False),
     ] = None,
-    seed: SeedOption = 0,
-    device: DeviceOption = "auto",
-    batch_size: BatchSizeOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    seed: opt.Seed = 0,
+    device: opt.Device = "auto",
+    batch_size: opt.BatchSize = None,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Test whether methods find evidence where there is none: in a black image.
 

@@ -10,33 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import (
-    FAILURE,
-    MODEL,
-    OUT,
-    BatchSizeOption,
-    DebugOption,
-    DeviceOption,
-    HtmlOption,
-    ImagesArgument,
-    JsonOption,
-    MethodOption,
-    ModelOption,
-    OutOption,
-    PresetOption,
-    SampleOption,
-    SeedOption,
-    StepsOption,
-    TargetOption,
-    aside,
-    complain,
-    find_images,
-    note,
-    print_json,
-    print_table,
-    say,
-    sentence,
-)
+from fei.cli import _options as opt
+from fei.cli._common import FAILURE, aside, complain, find_images, note, print_json, print_table, say, sentence
 from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -47,12 +22,12 @@ _METHODS = "fei-vm,fei-ibm,fei-none,gradcam,saliency,random"
 
 
 def compare(
-    images: ImagesArgument,
+    images: opt.Images,
     methods: Annotated[
         str, typer.Option(metavar="NAMES", help="Methods, comma-separated; wildcards and 'all' work.")
     ] = _METHODS,
-    model: ModelOption = MODEL,
-    target: TargetOption = None,
+    model: opt.Model = opt.MODEL,
+    target: opt.Target = None,
     protocol: Annotated[str, typer.Option(metavar="ID", help="How insertion and deletion are measured.")] = "fei-paper",
     layers: Annotated[
         str | None,
@@ -60,21 +35,21 @@ def compare(
             metavar="NAMES", help="Layers to look into, comma-separated; the network's stages.", show_default=False
         ),
     ] = None,
-    out: OutOption = OUT,
-    seed: SeedOption = 0,
-    steps: StepsOption = None,
-    preset: PresetOption = None,
-    device: DeviceOption = "auto",
-    batch_size: BatchSizeOption = None,
-    option: MethodOption = None,
-    sample: SampleOption = None,
-    html: HtmlOption = False,
+    out: opt.Out = opt.OUT,
+    seed: opt.Seed = 0,
+    steps: opt.Steps = None,
+    preset: opt.Preset = None,
+    device: opt.Device = "auto",
+    batch_size: opt.BatchSize = None,
+    option: opt.Options = None,
+    sample: opt.Sample = None,
+    html: opt.Html = False,
     black_image: Annotated[
         int,
         typer.Option(min=0, metavar="N", help="Trials of the black-image test for the optimisation methods."),
     ] = 0,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Compare methods on images: insertion and deletion, and what happens inside the network.
 

@@ -12,34 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import (
-    FAILURE,
-    MODEL,
-    OUT,
-    USAGE,
-    BatchSizeOption,
-    DebugOption,
-    DeviceOption,
-    HtmlOption,
-    ImagesArgument,
-    JsonOption,
-    MethodOption,
-    ModelOption,
-    OutOption,
-    PresetOption,
-    SampleOption,
-    SeedOption,
-    StepsOption,
-    TargetOption,
-    aside,
-    complain,
-    exit_code,
-    find_images,
-    note,
-    print_json,
-    say,
-    sentence,
-)
+from fei.cli import _options as opt
+from fei.cli._common import FAILURE, USAGE, aside, complain, exit_code, find_images, note, print_json, say, sentence
 from fei.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,8 +24,8 @@ _METHOD = "fei-vm"
 
 
 def explain(
-    images: ImagesArgument,
-    model: ModelOption = MODEL,
+    images: opt.Images,
+    model: opt.Model = opt.MODEL,
     method: Annotated[
         str | None,
         typer.Option(metavar="NAME", help=f"The method; see 'fei methods'. Default: {_METHOD}.", show_default=False),
@@ -62,12 +36,12 @@ def explain(
             metavar="NAME", help="Short for --method fei-NAME: vm, ivm, avm, ibm, bm, abm or none.", show_default=False
         ),
     ] = None,
-    target: TargetOption = None,
-    out: OutOption = OUT,
-    seed: SeedOption = 0,
-    steps: StepsOption = None,
-    preset: PresetOption = None,
-    device: DeviceOption = "auto",
+    target: opt.Target = None,
+    out: opt.Out = opt.OUT,
+    seed: opt.Seed = 0,
+    steps: opt.Steps = None,
+    preset: opt.Preset = None,
+    device: opt.Device = "auto",
     reference: Annotated[
         str | None,
         typer.Option(
@@ -76,13 +50,13 @@ def explain(
             show_default=False,
         ),
     ] = None,
-    batch_size: BatchSizeOption = None,
-    option: MethodOption = None,
-    sample: SampleOption = None,
-    html: HtmlOption = False,
-    as_json: JsonOption = False,
+    batch_size: opt.BatchSize = None,
+    option: opt.Options = None,
+    sample: opt.Sample = None,
+    html: opt.Html = False,
+    as_json: opt.Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
-    debug: DebugOption = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Explain why a network sees what it sees in images.
 
@@ -113,11 +87,11 @@ def explain(
 
 
 def demo(
-    steps: StepsOption = None,
-    out: OutOption = OUT,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    steps: opt.Steps = None,
+    out: opt.Out = opt.OUT,
+    seed: opt.Seed = 0,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Explain a photograph of a cat with the network that came with the install."""
     from fei.common.files import prepare_folder, write_file
@@ -134,13 +108,13 @@ def demo(
         say(f"Which pixels make a network see a cat in {photograph}?")
         say("FEI looks for those that keep both its answer and the way it gets there.")
         say("The network, EfficientNet-Lite0, came with the install. This takes a minute.\n")
-    request = Request.of(MODEL, [_METHOD], {"steps": steps}, seed=seed)
+    request = Request.of(opt.MODEL, [_METHOD], {"steps": steps}, seed=seed)
     outcome = _explain_all(request, [photograph], folder, _Voice(as_json, False, debug))
     if as_json:
         print_json(outcome.document())
     elif outcome.results:
         second = outcome.results[0]["prediction"]["top5"][1]["label"]
-        to_folder = [] if out == OUT else ["--out", out]
+        to_folder = [] if out == opt.OUT else ["--out", out]
         say("\nOpen the picture. Then ask about the network's second thought, or any class:\n")
         say("  " + shlex.join(["fei", "explain", str(photograph), "--target", second, *to_folder]))
     raise typer.Exit(outcome.exit_code())

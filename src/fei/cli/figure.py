@@ -8,24 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fei.cli._common import (
-    MODEL,
-    BatchSizeOption,
-    DebugOption,
-    DeviceOption,
-    JsonOption,
-    MethodOption,
-    PresetOption,
-    SampleOption,
-    SeedOption,
-    StepsOption,
-    TargetOption,
-    aside,
-    find_images,
-    note,
-    print_json,
-    say,
-)
+from fei.cli import _options as opt
+from fei.cli._common import aside, find_images, note, print_json, say
 from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -57,17 +41,17 @@ def figure(
         typer.Option(metavar="NAMES", help="Methods, comma-separated; the paper's, or all of a run's, if not given."),
     ] = None,
     out: Annotated[str, typer.Option(metavar="FILE", help="A file that ends in .svg, .pdf or .png.")] = "figure.svg",
-    model: Annotated[str | None, typer.Option(metavar="SPEC", help=f"The network; {MODEL} if not given.")] = None,
-    target: TargetOption = None,
-    seed: SeedOption = 0,
-    steps: StepsOption = None,
-    preset: PresetOption = None,
-    device: DeviceOption = "auto",
-    batch_size: BatchSizeOption = None,
-    option: MethodOption = None,
-    sample: SampleOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    model: Annotated[str | None, typer.Option(metavar="SPEC", help=f"The network; {opt.MODEL} if not given.")] = None,
+    target: opt.Target = None,
+    seed: opt.Seed = 0,
+    steps: opt.Steps = None,
+    preset: opt.Preset = None,
+    device: opt.Device = "auto",
+    batch_size: opt.BatchSize = None,
+    option: opt.Options = None,
+    sample: opt.Sample = None,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Draw maps over their photographs, one row per image, one column per method.
 
@@ -98,7 +82,7 @@ def figure(
         show = not as_json and sys.stderr.isatty()
         names = (methods or _METHODS[layout]).split(",")
         request = Request.of(
-            model or MODEL,
+            model or opt.MODEL,
             names,
             {"steps": steps, "preset": preset},
             option or [],

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import DebugOption, JsonOption, note, print_json, print_table, say
+from fei.cli import _options as opt
+from fei.cli._common import note, print_json, print_table, say
 
 if TYPE_CHECKING:
     from fei.methods import Entry
@@ -19,8 +20,8 @@ def models(
             metavar="PATTERN", help="List the networks of such a name: 'torchvision:res*'.", show_default=False
         ),
     ] = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """List the networks that --model takes: how they are written, or those whose name matches a pattern."""
     from fei.models import available, describe
@@ -44,8 +45,8 @@ def methods(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="A method, to read all about it.", show_default=False)
     ] = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """List the attribution methods that --method takes, or describe one with its options."""
     from fei.methods import available, describe

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import FAILURE, DebugOption, DeviceOption, JsonOption, print_json, say
+from fei.cli import _options as opt
+from fei.cli._common import FAILURE, print_json, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,9 +32,9 @@ def reproduce(
         int | None,
         typer.Option(min=1, help="Torch's threads; as many as then if not given.", show_default=False),
     ] = None,
-    device: DeviceOption = "auto",
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    device: opt.Device = "auto",
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Compute a result again and tell whether it came out the same; the exit code is 1 if not.
 

@@ -9,25 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import (
-    MODEL,
-    OUT,
-    BatchSizeOption,
-    DebugOption,
-    DeviceOption,
-    JsonOption,
-    ModelOption,
-    OutOption,
-    PresetOption,
-    SeedOption,
-    StepsOption,
-    TargetOption,
-    aside,
-    command_line,
-    print_json,
-    print_table,
-    say,
-)
+from fei.cli import _options as opt
+from fei.cli._common import aside, command_line, print_json, print_table, say
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +25,7 @@ _MOST_OF_NAME = 26  # what fits over a picture
 
 def sanity(
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="An image file.", show_default=False)],
-    model: ModelOption = MODEL,
+    model: opt.Model = opt.MODEL,
     method: Annotated[str, typer.Option(metavar="NAME", help="The method; see 'fei methods'.")] = "fei-vm",
     layers: Annotated[
         str,
@@ -51,15 +34,15 @@ def sanity(
     mode: Annotated[
         str, typer.Option(metavar="NAME", help="cascading: all layers so far, or independent: each alone.")
     ] = "cascading",
-    target: TargetOption = None,
-    out: OutOption = OUT,
-    seed: SeedOption = 0,
-    steps: StepsOption = None,
-    preset: PresetOption = None,
-    device: DeviceOption = "auto",
-    batch_size: BatchSizeOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    target: opt.Target = None,
+    out: opt.Out = opt.OUT,
+    seed: opt.Seed = 0,
+    steps: opt.Steps = None,
+    preset: opt.Preset = None,
+    device: opt.Device = "auto",
+    batch_size: opt.BatchSize = None,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Test whether a method's map changes as a network loses its weights, layer by layer from the logits down.
 

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from fei.cli._common import DebugOption, note, say
+from fei.cli import _options as opt
+from fei.cli._common import note, say
 
 
 def serve(
@@ -36,7 +37,7 @@ def serve(
         ),
     ] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps or auto.")] = "auto",
-    debug: DebugOption = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Open a web page on this machine: give a photo, choose methods, watch them work, explore what they found.
 
