@@ -24,7 +24,8 @@ def text_of(page: Path) -> str:
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     found: set[str] = set()
-    for heading in re.findall(r"^#{1,6} +(.+?) *$", re.sub(r"^ *```.*?^ *```", "", text_of(page), flags=re.S | re.M), re.M):
+    without_code = re.sub(r"^ *```.*?^ *```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+    for heading in re.findall(r"^#{1,6} +(.+?) *$", without_code, flags=re.MULTILINE):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
         anchor = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
         number = 0
