@@ -74,7 +74,7 @@ class Stores:
         return self._case({"run.sqlite": _change_cells(rng, database)}, "run/run.sqlite", use)
 
     def read(self, folder: Path, ask: tuple[str, ...]) -> None:
-        """One use of a run: tables, results for another run, an export, a comparison, a merger, going on with it."""
+        """One use of a run: tables, results for another run, an export, a comparison, a merge, resuming it."""
         with Store.open(folder / "run", readonly=ask[0] != "change") as store:
             _USES[ask[0]](store, folder)
 

@@ -1,4 +1,4 @@
-"""Methods that only the study needs, made of the package's own."""
+"""Methods that only the study needs, made from the package's own."""
 
 from __future__ import annotations
 
