@@ -204,7 +204,7 @@ def test_what_a_network_prints_does_not_spoil_the_json(run):
         ("black-image --methods fei-wm", "did you mean fei-vm"),
         ("black-image --methods fei-vm,saliency", "saliency does not; choose one of fei-vm"),
         ("black-image --trials 0", "Invalid value for '--trials'"),
-        ("black-image --preset quick", "unknown preset 'quick'"),
+        ("black-image --preset quick", "Unknown preset 'quick'"),
         ("black-image --seed -1", "The seed is -1"),
         ("black-image --out net.py", r"cannot be written to 'net.py' \(it is not a folder\)"),
         ("sanity", "Missing argument 'IMAGE"),

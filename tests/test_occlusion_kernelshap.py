@@ -10,8 +10,7 @@ from torch import nn
 
 from fei.errors import InputError, ModelError
 from fei.methods import kernel_shap
-from fei.methods.kernel_shap import KernelShap, segment
-from fei.methods.occlusion import Occlusion
+from fei.methods.regions import KernelShap, Occlusion, segment
 
 REFERENCE = torch.tensor([0.2, 0.4, 0.6]).view(3, 1, 1)
 

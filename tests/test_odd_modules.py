@@ -268,7 +268,7 @@ def test_half_precision():
     assert result.alphas.dtype == torch.float32
     assert result.maps.isfinite().all()
     assert result.maps.std() > 0
-    with pytest.raises(ModelError, match="the model failed on an input of shape .*Half"):
+    with pytest.raises(ModelError, match="The model failed on an input of shape .*Half"):
         explain(small_cnn().half())
 
 

@@ -1,7 +1,9 @@
 """Properties of FEI and of every other method on networks and images of all kinds."""
 
+import inspect
 import math
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -342,6 +344,39 @@ def test_texts_become_values(text, kind):
     option = fei.methods.Option("x", kind, None, "")
     value = option.parse(text)
     assert value is None or isinstance(value, (bool, int, float, str, list, dict))
+
+
+@covers("methods.called_with", "methods.checked", "methods.Call")
+@examples(20)
+@given(depth=st.integers(-2, 3), progress=st.booleans())
+def test_a_method_of_ones_own_takes_what_a_call_takes_and_checks_its_options(depth, progress):
+    def check(name, value):
+        if value < 0:
+            raise InputError(f"`{name}` is {value}; give 0 or more.")
+
+    @dataclass(eq=False, kw_only=True)
+    class Own(fei.methods.Baseline):
+        depth: int = fei.methods.checked(1, check)
+
+        def maps(self, task):
+            return task.images.sum(1) + self.depth
+
+        @fei.methods.called_with(fei.methods.Call)
+        def told(self, call):
+            return call
+
+    made = attempt(lambda: Own(depth=depth))
+    assert isinstance(made, InputError) == (depth < 0)
+    if depth >= 0:
+        x = torch.rand(1, 3, 8, 9)
+        assert made.config == {"depth": depth}
+        assert torch.equal(made(varied_cnn(), x, 0), x.sum(1, keepdim=True) + depth)
+        call = made.told("model", x, progress=progress)
+        assert (call.model, call.target, call.batch_size, call.progress) == ("model", None, None, progress)
+        names = list(inspect.signature(fei.methods.Call).parameters)
+        assert list(inspect.signature(made.told).parameters) == list(inspect.signature(made).parameters) == names
+        with pytest.raises(TypeError):
+            made.told("model", x, None, None)
 
 
 def test_options_are_read_off_constructors():

@@ -440,7 +440,7 @@ def test_images_methods_and_networks_that_do_not_fit_are_refused():
         cascading_randomization(small_cnn(), edges, pictures(size=(6, 9)))
     with pytest.raises(InputError, match="`method` must be a name or a callable"):
         cascading_randomization(small_cnn(), 3, pictures())
-    with pytest.raises(InputError, match="unknown method 'nope'"):
+    with pytest.raises(InputError, match="Unknown method 'nope'"):
         cascading_randomization(small_cnn(), "nope", pictures())
     with pytest.raises(InputError, match="`maps` has shape"):
         cascading_randomization(small_cnn(), lambda model, inputs, target: inputs, pictures())

@@ -102,7 +102,7 @@ def test_resampling_reaches_the_optimisation():
 
 
 def test_refusals():
-    with pytest.raises(InputError, match="resample=True needs a random reference"):
+    with pytest.raises(InputError, match="is not random; give resample=True with color or noise"):
         Reference("black", resample=True)
     with pytest.raises(InputError, match="a reference must be a name, a number, a tensor"):
         make([1, 2, 3])

@@ -1,4 +1,4 @@
-"""Where to clip: one site a convolution, found by data flow (never by module order).
+"""Where to clip: one site per convolution, found by data flow (never by module order).
 
 A convolution's value is followed through a normalisation and then a pointwise activation, while each is the only
 consumer; the last value reached is the site. What happens at a residual addition is the caller's choice, see
@@ -91,17 +91,20 @@ def check_kind(select: str) -> None:
     """Refuse a word that `find_sites` does not know."""
     share = _SHARE.fullmatch(select)
     if select not in SITE_KINDS and not (share and 0 < int(share[2]) <= int(share[3])):
-        raise InputError(f"unknown sites {select!r}; choose one of {', '.join(SITE_KINDS)}, first:1/2, last:1/2")
+        raise InputError(f"Unknown sites {select!r}; choose one of {', '.join(SITE_KINDS)}, first:1/2, last:1/2.")
 
 
 def find_layer(model: nn.Module, flow: Flow, name: str) -> Site:
     """The one value that a layer's name stands for."""
     calls = find_sites(model, flow, [name])
     if len(calls) != 1:
-        raise InputError(
-            f"layer {name!r} runs {len(calls)} times; name one call as {name}#0 to {name}#{len(calls) - 1}"
-        )
+        raise several_calls(name, len(calls))
     return calls[0]
+
+
+def several_calls(layer: str, count: int) -> InputError:
+    """What is said of a layer that runs more than once."""
+    return InputError(f"Layer {layer!r} runs {count} times; name one call as {layer}#0 to {layer}#{count - 1}.")
 
 
 def unreachable(flow: Flow) -> list[str]:
@@ -123,9 +126,9 @@ def resolve_name(name: str, known: Iterable[str]) -> str:
     if len(endings) == 1:
         return endings[0]
     if endings:
-        raise InputError(f"module name {name!r} is ambiguous: it ends {', '.join(sorted(endings)[:4])}")
-    hint = suggestion(name, known, "see model.named_modules()", cutoff=0.4)
-    raise InputError(f"the network ran no module named {name!r}; {hint}")
+        raise InputError(f"Module name {name!r} is ambiguous: it ends {', '.join(sorted(endings)[:4])}; give more.")
+    hint = suggestion(name, known, "see model.named_modules().", cutoff=0.4)
+    raise InputError(f"The network ran no module named {name!r}; {hint}")
 
 
 def _part(sites: list[Site], end: str, part: str, whole: str) -> list[Site]:
@@ -176,26 +179,26 @@ def _block_names(model: nn.Module) -> set[str]:
     repeated = [n for n, m in modules if classes[type(m)] > 1]
     blocks = {n for n in repeated if not any(n.startswith(f"{outer}.") for outer in repeated)}
     if not blocks:
-        raise ModelError("sites='block' found no module class that occurs more than once; name the modules instead")
+        raise ModelError("`sites='block'` found no module class that occurs more than once; name the modules instead.")
     return blocks
 
 
 def _named(flow: Flow, name: str) -> list[Call]:
     if not isinstance(name, str):
-        raise InputError(f"a module is named by a string; got {name!r}; see model.named_modules()")
+        raise InputError(f"A module is named by a string; got {name!r}; see model.named_modules().")
     path, _, number = name.partition("#")
     path = resolve_name(path, dict.fromkeys(module for module, _ in flow.outputs))
     calls = {n: call for (module, n), call in flow.outputs.items() if module == path}
     if number:
         if not number.isdigit() or int(number) not in calls:
             raise InputError(
-                f"{name!r} names a call that was not made; {path!r} ran {len(calls)} time(s), counted from 0"
+                f"{name!r} names a call that was not made; {path!r} ran {len(calls)} time(s), counted from 0."
             )
         calls = {int(number): calls[int(number)]}
     if not all(call.clippable for call in calls.values()):
         raise InputError(
-            f"the output of module {path!r} is no value to hold on to: it is the image itself, comes with others out "
-            "of one call, or has no gradient that leads to the image; name another module"
+            f"The output of module {path!r} is no value to hold on to: it is the image itself, comes with others out "
+            "of one call, or has no gradient that leads to the image; name another module."
         )
     return list(calls.values())
 

@@ -16,15 +16,17 @@ import torch
 from captum import attr
 from torch import Tensor, nn
 
+from fei.core.checks import kind_of
 from fei.core.dataflow import ACTIVATIONS, Call, trace
 from fei.core.sites import resolve_name
 from fei.errors import InputError, ModelError
+from fei.methods._baseline import Survey
 from fei.methods.cam import upsample
 from fei.methods.gradients import is_relu
-from fei.models.layers import feature_layers
 
 _HOOK_TABLES = ("hooks", "hooks_with_kwargs", "hooks_always_called")
 _TENSOR_TABLES = ("_parameters", "_buffers", "_modules")
+_OTHER = "use another method."
 
 
 @contextmanager
@@ -73,8 +75,8 @@ def kept_state(model: nn.Module) -> Iterator[None]:
     written = [name for name, parameter, version in versions if parameter._version != version]
     if written:
         raise ModelError(
-            f"the wrapped method wrote into the network's {written[0]!r}; reload the network, and let the method work "
-            "on a copy.deepcopy of it"
+            f"The wrapped method wrote into the network's {written[0]!r}; reload the network, and let the method work "
+            "on a copy.deepcopy of it."
         )
 
 
@@ -94,39 +96,34 @@ def checked_maps(result: Any, images: Tensor, source: str, *, resize: bool = Fal
     count, channels, *size = images.shape
     expected = f"expected ({count}, {size[0]}, {size[1]}), ({count}, 1, …) or ({count}, {channels}, …)"
     if not isinstance(value, Tensor) or value.is_complex():
-        got = value.dtype if isinstance(value, Tensor) else type(value).__name__
-        raise InputError(f"{source} returned {got}; {expected}, a tensor of real numbers")
+        raise InputError(f"{source} returned {kind_of(value)}; {expected}, a tensor of real numbers.")
     maps = value.detach().to(images.device, torch.promote_types(value.dtype, torch.float32))
     if maps.ndim == 4 and (resize or maps.shape[1] in {1, channels}):
         maps = maps.sum(1)
     if maps.ndim != 3 or not (resize or list(maps.shape[1:]) == size):
-        raise InputError(f"{source} returned shape {tuple(value.shape)}; {expected}")
+        raise InputError(f"{source} returned shape {tuple(value.shape)}; {expected}.")
     if len(maps) != count:
-        raise InputError(f"{source} returned {len(maps)} maps for {count} image(s); expected one an image")
+        raise InputError(f"{source} returned {len(maps)} maps for {count} image(s); expected one per image.")
     if not maps.isfinite().all():
-        raise InputError(f"{source} returned NaN or infinite values; a map must rank every pixel")
+        raise InputError(f"{source} returned NaN or infinite values; a map must rank every pixel.")
     return maps if list(maps.shape[1:]) == size else upsample(maps, images)
 
 
-def layer_name(model: nn.Module, images: Tensor, given: Any, source: str) -> tuple[str, int | None]:
+def layer_name(survey: Survey, given: Any, source: str) -> tuple[str, int | None]:
     """The module that foreign code is to hook: the given one, by name or as itself, or the last feature layer.
 
     Returns:
         Its name, and the number of the call that is meant if the name says it ("relu#1").
     """
-    modules = dict(model.named_modules())
+    modules = dict(survey.model.named_modules())
     if isinstance(given, nn.Module):
         names = [name for name, module in modules.items() if module is given]
         if not names:
-            raise InputError(f"the layer given to {source} is no module of this network; give its name")
+            raise InputError(f"The layer given to {source} is no module of this network; give its name.")
         return names[0], None
-    if given is None:
-        found = feature_layers(model, images)
-        if not found:
-            raise ModelError(f"the network has no spatial feature layer; name the layer that {source} is to read")
-        given = found[-1]
+    given = survey.last_feature_layer if given is None else given
     if not isinstance(given, str):
-        raise InputError(f"the layer given to {source} must be a module or its name; got {type(given).__name__}")
+        raise InputError(f"The layer given to {source} must be a module or its name; got {type(given).__name__}.")
     name, _, call = given.partition("#")
     return resolve_name(name, modules), int(call) if call.isdecimal() else None
 
@@ -158,14 +155,14 @@ def check_layer(
     name = next((name for name, module in model.named_modules() if module is layer), type(layer).__name__)
     if len(outputs) != 1 + (call or 0):
         raise ModelError(
-            f"layer {name!r} runs {len(outputs)} times in one pass, and {source} cannot tell these runs apart; name a "
-            "layer that runs once"
+            f"Layer {name!r} runs {len(outputs)} times in one pass, and {source} cannot tell these runs apart; name a "
+            "layer that runs once."
         )
     value, version = outputs[-1]
     if keeps_values and isinstance(value, Tensor) and value._version != version:
         raise ModelError(
-            f"the output of layer {name!r} is overwritten in place later in the pass, and {source} would read the "
-            "overwritten values; name another layer"
+            f"The output of layer {name!r} is overwritten in place later in the pass, and {source} would read the "
+            "overwritten values; name another layer."
         )
 
 
@@ -225,7 +222,9 @@ def check_activations(attribution: Any, model: nn.Module, images: Tensor, source
         return
     flow, _ = trace(model, images[:1])
     if flow.blind:
-        raise ModelError(f"{source} cannot see into module {flow.blind[0]!r}, which runs scripted or foreign code")
+        raise ModelError(
+            f"{source} cannot see into module {flow.blind[0]!r}, which runs scripted or foreign code; {_OTHER}"
+        )
     modules = dict(model.named_modules())
     for call in (call for call in flow.calls if sight.must_see(model, call)):
         owner, number = call.owner
@@ -234,11 +233,12 @@ def check_activations(attribution: Any, model: nn.Module, images: Tensor, source
         if not seen:
             raise ModelError(
                 f"{source} acts only on modules it knows, and would miss {call.function} in {owner or 'the network'!r} "
-                f"({type(module).__name__}); use another method"
+                f"({type(module).__name__}); {_OTHER}"
             )
         if number and not sight.reused:
-            raise ModelError(f"{source} needs modules that run once in a pass, and {owner!r} runs more often")
+            raise ModelError(f"{source} needs modules that run once in a pass, and {owner!r} runs more often; {_OTHER}")
         if any(len(value.consumers) > 1 for value in call.inputs):
             raise ModelError(
-                f"{source} hooks the input of {owner!r}, which also goes elsewhere, and would change that gradient too"
+                f"{source} hooks the input of {owner!r}, which also goes elsewhere, and would change that gradient "
+                f"too; {_OTHER}"
             )
