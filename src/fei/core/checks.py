@@ -78,7 +78,7 @@ def check_mode(model: nn.Module) -> None:
         # before the mode, which torch 2.4 leaves as it was where a module is compiled
         if not hasattr(torch.compiler, "set_stance") and _is_compiled(module):
             raise ModelError(
-                f"Module {name!r} is compiled, which hides what it computes; pass the model as it was before "
+                f"The module {name!r} is compiled, which hides what it computes; pass the model as it was before "
                 "torch.compile, or use torch 2.6 or newer."
             )
         if getattr(module, "training", False):  # a frozen scripted module has no mode

@@ -150,7 +150,6 @@ class _Tracer(CountingMode):
         self._with_gradient: set[int] = set()
 
     def make(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make the call and record it."""
         inputs = list(tensors_in((args, kwargs)))
         versions = [t._version for t in inputs]
         result = func(*args, **kwargs)

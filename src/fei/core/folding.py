@@ -97,7 +97,6 @@ class _Pointwise(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient for the images."""
         return _product(grads[0], ctx.weight, None), None, None
 
 
@@ -130,7 +129,6 @@ class _Padded(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        """The gradient for the images."""
         return grads[0][:, :, *ctx.inside].contiguous(memory_format=torch.channels_last), None
 
 
@@ -213,7 +211,6 @@ class _Reader(CountingMode):
         self.norms: dict[CallKey, tuple[Tensor, Tensor]] = {}
 
     def make(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make the call and keep what it was given."""
         # weights by position, as modules give them; whoever calls in another way is left alone
         if func is F.conv2d and len(args) >= 3 and args[0].ndim == 4:
             weight, bias = args[1].detach(), None if args[2] is None else args[2].detach()

@@ -32,7 +32,6 @@ class _SiteVisitor(CountingMode):
         self.visited = 0
 
     def make(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make the call, or what stands in for it, and show a site's value."""
         result = self._folding.call(key, func, args, kwargs)
         site = self._wanted.get(key)
         if site is not None and isinstance(result, Tensor):  # a site's function may also answer without one

@@ -83,7 +83,7 @@ def check_range(values: Tensor, classes: int) -> None:
     """Refuse class indices that the network does not have."""
     outside = values[(values < 0) | (values >= classes)]
     if len(outside):
-        raise InputError(f"`target` {outside[0].item()} is out of range; the network has classes 0 to {classes - 1}.")
+        raise InputError(f"The target {outside[0].item()} is out of range; the network has classes 0 to {classes - 1}.")
 
 
 def evaluate(output: Any, target: Target, chosen: Tensor, score: Score) -> Tensor:

@@ -56,7 +56,7 @@ class Settings:
 
     @property
     def masks(self) -> int:
-        """How many masks an image has."""
+        """How many masks there are for each image."""
         return 1 if self.one_mask else len(self.quantiles)
 
     @property

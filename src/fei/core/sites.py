@@ -20,7 +20,6 @@ from fei.core.dataflow import ACTIVATIONS, ADDITIONS, CONVOLUTIONS, NORMALIZATIO
 from fei.errors import InputError, ModelError
 
 RESIDUALS = ("branch", "post_add", "both")
-SITE_KINDS = ("activation", "conv", "block", "nonlinearity")
 _SHARE = re.compile(r"(first|last):([0-9]+)/([0-9]+)")
 
 
@@ -65,15 +64,9 @@ def find_sites(
     """
     order = {id(call): rank for rank, call in enumerate(flow.calls)}
     share = _SHARE.fullmatch(select) if isinstance(select, str) else None
-    if callable(select) or share or select == "activation":
-        calls = [end for call in _convolutions(flow) for end in _follow(call, residual)]
-    elif select == "conv":
-        calls = _convolutions(flow)
-    elif select == "nonlinearity":
-        calls = [call for call in flow.calls if call.function in ACTIVATIONS]
-    elif select == "block":
-        blocks = _block_names(model)
-        calls = [call for (name, _), call in flow.outputs.items() if name in blocks]
+    if callable(select) or isinstance(select, str):
+        kind = "activation" if callable(select) or share else select
+        calls = _KINDS[kind](model, flow, residual)
     else:
         calls = [call for name in select for call in _named(flow, name)]
     unique = sorted({id(call): call for call in calls if call.clippable}.values(), key=lambda c: order[id(c)])
@@ -104,7 +97,7 @@ def find_layer(model: nn.Module, flow: Flow, name: str) -> Site:
 
 def several_calls(layer: str, count: int) -> InputError:
     """What is said of a layer that runs more than once."""
-    return InputError(f"Layer {layer!r} runs {count} times; name one call as {layer}#0 to {layer}#{count - 1}.")
+    return InputError(f"The layer {layer!r} runs {count} times; name one call as {layer}#0 to {layer}#{count - 1}.")
 
 
 def unreachable(flow: Flow) -> list[str]:
@@ -126,7 +119,7 @@ def resolve_name(name: str, known: Iterable[str]) -> str:
     if len(endings) == 1:
         return endings[0]
     if endings:
-        raise InputError(f"Module name {name!r} is ambiguous: it ends {', '.join(sorted(endings)[:4])}; give more.")
+        raise InputError(f"The module name {name!r} is ambiguous: it ends {', '.join(sorted(endings)[:4])}; give more.")
     hint = suggestion(name, known, "see model.named_modules().", cutoff=0.4)
     raise InputError(f"The network ran no module named {name!r}; {hint}")
 
@@ -141,6 +134,16 @@ def _part(sites: list[Site], end: str, part: str, whole: str) -> list[Site]:
 
 def _convolutions(flow: Flow) -> list[Call]:
     return [call for call in flow.calls if call.function in CONVOLUTIONS and call.differentiable]
+
+
+# How the calls of each kind of sites are found in a network and its flow, residual additions being treated as told.
+_KINDS: dict[str, Callable[[nn.Module, Flow, str], list[Call]]] = {
+    "activation": lambda _, flow, residual: [end for call in _convolutions(flow) for end in _follow(call, residual)],
+    "conv": lambda _, flow, __: _convolutions(flow),
+    "block": lambda model, flow, _: _block_outputs(model, flow),
+    "nonlinearity": lambda _, flow, __: [call for call in flow.calls if call.function in ACTIVATIONS],
+}
+SITE_KINDS = tuple(_KINDS)
 
 
 def _only_consumer(call: Call, functions: frozenset[str]) -> Call | None:
@@ -172,7 +175,7 @@ def _residual_sum(value: Call) -> Call | None:
     return total
 
 
-def _block_names(model: nn.Module) -> set[str]:
+def _block_outputs(model: nn.Module, flow: Flow) -> list[Call]:
     containers = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
     modules = [(n, m) for n, m in model.named_modules() if n and next(m.children(), None) is not None]
     classes = Counter(type(m) for _, m in modules if type(m) not in containers)
@@ -180,7 +183,7 @@ def _block_names(model: nn.Module) -> set[str]:
     blocks = {n for n in repeated if not any(n.startswith(f"{outer}.") for outer in repeated)}
     if not blocks:
         raise ModelError("`sites='block'` found no module class that occurs more than once; name the modules instead.")
-    return blocks
+    return [call for (name, _), call in flow.outputs.items() if name in blocks]
 
 
 def _named(flow: Flow, name: str) -> list[Call]:

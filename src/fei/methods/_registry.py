@@ -179,5 +179,5 @@ def create(name: str, **options: Any) -> Method:
     unknown = [option for option in options if option not in known and entry.family != "adapter"]
     if unknown:
         takes = f"it takes {', '.join(known)}" if known else "it takes none"
-        raise InputError(f"Method {entry.name!r} has no option {unknown[0]!r}; {takes}.")
+        raise InputError(f"The method {entry.name!r} has no option {unknown[0]!r}; {takes}.")
     return entry.factory(**options)

@@ -57,7 +57,9 @@ def _observed(task: Task, layer: str | None, *, differentiate: bool) -> tuple[Te
     """
     name, mark, call = _layer_name(task, layer).partition("#")
     if mark and not call.isdecimal():
-        raise InputError(f"Layer {name + mark + call!r} is no module's name, nor has it a call's number; name another.")
+        raise InputError(
+            f"The layer {name + mark + call!r} is no module's name, nor has it a call's number; change it."
+        )
     name = resolve_name(name, [known for known, _ in task.model.named_modules()])
     calls = 0
     kept: list[Tensor] = []
@@ -69,7 +71,7 @@ def _observed(task: Task, layer: str | None, *, differentiate: bool) -> tuple[Te
             return None
         if not isinstance(output, Tensor) or output.ndim != 4:
             got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
-            raise ModelError(f"Layer {name!r} gives {got}; a CAM needs feature maps (N, C, h, w): name another layer.")
+            raise ModelError(f"The layer {name!r} gives {got}; a CAM needs feature maps (N, C, h, w), name another.")
         kept.append(output.detach().clone())
         if not differentiate:
             return None
@@ -86,7 +88,7 @@ def _observed(task: Task, layer: str | None, *, differentiate: bool) -> tuple[Te
         raise several_calls(name, calls)
     if not kept:
         raise ModelError(
-            f"Layer {name!r} ran {calls} time(s) and the call that is meant was not among them; name another layer."
+            f"The layer {name!r} ran {calls} time(s) and the call that is meant was not among them; name another layer."
         )
     return kept[0], output
 
