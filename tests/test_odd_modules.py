@@ -182,7 +182,7 @@ def test_quantised_networks_are_refused(make):
     model = quietly(make)
     with pytest.raises(ModelError, match="No gradient of the score reaches the image, because the model is quantised"):
         explain(model, variant="none")
-    with pytest.raises(ModelError, match="no gradient of the score reaches the image|run without a gradient graph"):
+    with pytest.raises(ModelError, match="No gradient of the score reaches the image|run without a gradient graph"):
         explain(model)
 
 
@@ -192,7 +192,7 @@ def test_a_network_that_cuts_the_gradient_is_refused(variant):
     with pytest.raises(ModelError, match="No gradient of the score reaches the image, .*detaches a value"):
         explain(cut, variant=variant)
     off = Own(torch.no_grad()(lambda self, x: self.net(x))).eval()
-    with pytest.raises(ModelError, match="no gradient of the score reaches the image|run without a gradient graph"):
+    with pytest.raises(ModelError, match="No gradient of the score reaches the image|run without a gradient graph"):
         explain(off, variant=variant)
 
 
@@ -472,7 +472,7 @@ def test_a_network_that_changes_its_input_in_place():
 def test_a_network_that_takes_images_one_by_one_is_refused_in_batches():
     """Its call numbers are those of the first image alone: clipped there, and nowhere else."""
     model = Own(lambda self, x: torch.cat([self.net(image[None]) for image in x])).eval()
-    with pytest.raises(ModelError, match="units for 2 image.s., and not 1536 per image, .*use a batch size of 1"):
+    with pytest.raises(ModelError, match="units for 2 image.s. and not 1536 per image, .*use a batch size of 1"):
         explain(model)
     alone, plain = explain(model, batch=1), explain(small_cnn(inplace=False), batch=1)
     assert torch.equal(alone.maps, plain.maps)

@@ -6,24 +6,12 @@ import re
 
 import numpy as np
 import pytest
+import strategies
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from networks import OUTPUTS, varied_cnn
-from strategies import (
-    FLOATS,
-    LAYOUTS,
-    SIZES,
-    attempt,
-    covers,
-    examples,
-    filled,
-    images_for,
-    laid_out,
-    networks,
-    seeds,
-    undisturbed,
-)
+from strategies import FLOATS, LAYOUTS, SIZES, attempt, covers, examples, filled, images_for, laid_out, networks, seeds
 from test_clipgrad import ZERO_WHERE
 from torch import nn
 
@@ -67,7 +55,7 @@ activations = st.sampled_from(CRITICAL) | st.floats(-(2.0**126), 2.0**126, width
 @example("vm", [(1.0, -0.0, 0.0), (-1.0, -0.0, 0.0)], "contiguous", torch.float32)  # −0 was taken to be below 0
 def test_rules_are_their_table_on_any_numbers(rule, numbers, layout, dtype):
     g, h, t = (laid_out(v, layout) for v in torch.tensor(numbers, dtype=dtype).reshape(-1, 3).unbind(1))
-    with undisturbed(None, g, h, t):
+    with strategies.undisturbed(None, g, h, t):
         clipped = fei.clip_gradient(g, h, t, rule.upper())
     zero = ZERO_WHERE[rule]
     assert clipped.tolist() == [0.0 if zero(*case) else case[0] for case in torch.stack([g, h, t], 1).tolist()]
@@ -125,7 +113,7 @@ def projection_by_bisection(values, area):
 def test_projection_meets_the_area_inside_the_box(kind, seed, rows, pixels, area, scale, layout):
     values = laid_out((filled((rows, pixels), kind, seed) * scale).clamp(-1e4, 1e4), layout).detach()
     areas = torch.full((rows,), area)
-    with undisturbed(None, values):
+    with strategies.undisturbed(None, values):
         alpha = project(values, areas)
     assert alpha.shape == values.shape
     assert alpha.min() >= 0
@@ -367,7 +355,7 @@ def test_scores_of_any_output(output, rows, classes, score, dtype, seed):
 )
 def test_digests_and_seeds_depend_on_values_alone(seed, layouts, size, dtype):
     image = filled((3, *size), "normal", 5, dtype)
-    with undisturbed(None, image):
+    with strategies.undisturbed(None, image):
         first, second = (image_digest(laid_out(image[None], layout)[0]) for layout in layouts)
         assert first == second == image_digest(image)
         draws = [torch.rand(3, generator=generator_for(seed, first, "purpose")).tolist() for _ in range(2)]
@@ -505,7 +493,7 @@ def test_sites_are_values_of_the_network(net, size, count, select, residual):
     if net.output is None:
         net.output = "dict"
     x = images_for(net, size, count)
-    with undisturbed(net, x), uncompiled():
+    with strategies.undisturbed(net, x), uncompiled():
         flow, output = trace(net, x)
         plain = net(x.clone())
     pair = (list(tensors_in(getattr(made, "logits", made))) for made in (output, plain))
@@ -518,7 +506,7 @@ def test_sites_are_values_of_the_network(net, size, count, select, residual):
     assert [site.index for site in sites] == sorted(site.index for site in sites)
     assert len({site.name for site in sites}) == len({site.key for site in sites}) == len(sites)
     seen = {}
-    with undisturbed(net, x):
+    with strategies.undisturbed(net, x):
         visit_sites(net, sites, x, lambda i, value: seen.__setitem__(i, value.numel()))
     assert {i: site.units * count for i, site in enumerate(sites)} == seen
     assert find_layer(net, flow, "stem").key == ("conv2d", 0)
@@ -548,7 +536,7 @@ def test_folded_passes_clip_like_plain_ones(net, size, rule, last):
     flow, _ = trace(net, x)
     sites = find_sites(net, flow)
     gradients = []
-    with undisturbed(net, x, other):
+    with strategies.undisturbed(net, x, other):
         assert not is_watched(net)
         for folding in (Folding(), find_folding(net, flow, sites, x), folding_that_holds(net, flow, sites, x)):
             pathway = Pathway(net, sites, get_rule(rule), folding)

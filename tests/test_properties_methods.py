@@ -8,24 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import strategies
 import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from networks import ModelOutput, varied_cnn
-from strategies import (
-    FLOATS,
-    LAYOUTS,
-    SIZES,
-    attempt,
-    covers,
-    examples,
-    filled,
-    images_for,
-    laid_out,
-    networks,
-    seeds,
-    undisturbed,
-)
+from strategies import FLOATS, LAYOUTS, SIZES, attempt, covers, examples, filled, images_for, laid_out, networks, seeds
 from test_methods import QUICK
 from torch import nn
 
@@ -88,7 +76,7 @@ def test_masks_of_any_network(net, size, count, variant, options, layout, target
         with torch.no_grad():
             return explainer.explain(images, target, internal_batch_size=rows)
 
-    with undisturbed(net, given):
+    with strategies.undisturbed(net, given):
         result = attempt(lambda: explain(given))
     if isinstance(result, FEIError):
         one_mask = options.get("constraint") in ("l1", "none")
@@ -131,7 +119,7 @@ def test_methods_on_any_network(name, net, size, layout, target, seed, mode):
     generator = torch.Generator().manual_seed(seed % 1000)
     method = quick(name)
     assert fei.methods.describe(name).name == name
-    with undisturbed(net, given), modes[mode]():
+    with strategies.undisturbed(net, given), modes[mode]():
         maps = attempt(lambda: method(net, given, target, generator=generator))
     if isinstance(maps, FEIError):  # what some methods cannot do with very small images
         assert name in (
@@ -166,7 +154,7 @@ def test_methods_on_any_precision_and_extreme_images(name, dtype, same, kind):
     net = varied_cnn()
     net = net.to(dtype) if same else net
     x = filled((1, 3, 8, 9), kind, 1, dtype)
-    with undisturbed(net.float() if dtype == torch.bfloat16 and not same else None, x):
+    with strategies.undisturbed(net.float() if dtype == torch.bfloat16 and not same else None, x):
         maps = attempt(lambda: quick(name)(net, x))
     if isinstance(maps, FEIError):
         assert not same or kind == "huge" or dtype in (torch.float16, torch.bfloat16) or name == "kernel-shap"
@@ -218,7 +206,7 @@ broken = st.sampled_from(
 def test_methods_refuse_in_a_sentence(name, change):
     assume(name != "random" or not callable(change.get("target")))  # it asks the network nothing
     arguments = {"model": varied_cnn(), "inputs": torch.rand(1, 3, 8, 9)} | change
-    with undisturbed(arguments["model"]):
+    with strategies.undisturbed(arguments["model"]):
         result = attempt(lambda: quick(name)(**arguments))
     assert isinstance(result, (InputError, ModelError))
 
@@ -292,7 +280,7 @@ def test_functions_as_methods(net, size, result, layout):
         }[result]()
 
     x = images_for(net, size, 2)
-    with undisturbed(net, x):
+    with strategies.undisturbed(net, x):
         maps = attempt(lambda: fei.methods.as_method(foreign)(net, laid_out(x, layout), 0))
     if result in ("map", "channels", "array"):
         torch.testing.assert_close(maps, x.mean(1, keepdim=True))
@@ -389,7 +377,7 @@ def test_options_are_read_off_constructors():
 @given(net=networks(), size=st.sampled_from(SIZES[3:]))
 def test_feature_layers_are_modules(net, size):
     x = images_for(net, size, 2)
-    with undisturbed(net, x):
+    with strategies.undisturbed(net, x):
         names = feature_layers(net, x)
     assert names
     assert all(net.get_submodule(name.partition("#")[0]) is not None for name in names)

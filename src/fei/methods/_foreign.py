@@ -154,8 +154,8 @@ def check_layer(
     name = next((name for name, module in model.named_modules() if module is layer), type(layer).__name__)
     if len(outputs) != 1 + (call or 0):
         raise ModelError(
-            f"The layer {name!r} runs {len(outputs)} times in one pass, and {source} cannot tell these runs apart; name "
-            "a layer that runs once."
+            f"The layer {name!r} runs {len(outputs)} times in one pass, and {source} cannot tell these runs apart; "
+            "name a layer that runs once."
         )
     value, version = outputs[-1]
     if keeps_values and isinstance(value, Tensor) and value._version != version:
