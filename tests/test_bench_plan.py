@@ -84,7 +84,7 @@ def before(line):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (("steps = 3", "stepz = 3"), "methods[0].options: method 'fei-vm' has no option 'stepz'; it takes preset, "),
+        (("steps = 3", "stepz = 3"), "methods[0].options: The method 'fei-vm' has no option 'stepz'; it takes preset"),
         (("steps = 3", "steps = '3'"), "methods[0].options: `steps` must be a whole number of at least 1; got '3'"),
         (('"gradcam"', '"gradkam"'), "methods[1].name: Unknown method 'gradkam'; did you mean gradcam"),
         (('"Grad-CAM"', '"FEI-VM"'), "methods[1].label: the label 'FEI-VM' is there twice; each must be another one"),

@@ -563,7 +563,7 @@ def test_gradients_are_not_overwritten_while_somebody_watches():
     assert not is_watched(net)
 
 
-@covers("core.checks.check_mode", "core.checks.underlying", "core.checks.explained_failure")
+@covers("core.checks.check_mode", "core.checks.underlying", "core.checks.explained_failure", "core.checks.check_call")
 @examples(30)
 @given(net=networks(), training=st.sampled_from([None, "stem", "norms", ""]), wraps=st.integers(0, 2))
 def test_modes_and_wrappers(net, training, wraps):
@@ -574,6 +574,11 @@ def test_modes_and_wrappers(net, training, wraps):
         inner.get_submodule(training).train()
     assert checks.underlying(net) is inner
     assert isinstance(attempt(lambda: checks.check_mode(inner)), InputError) == (training is not None)
+    x = torch.rand(1, 3, 4, 5)
+    for size in (None, 2, 0):
+        made = attempt(lambda: checks.check_call(inner, (x,), size))  # noqa: B023
+        assert isinstance(made, InputError) == (training is not None or size == 0)
+        assert isinstance(made, InputError) or (torch.equal(made[0], x) and made[0] is not x and made[1] == size)
 
     def fails():
         with checks.explained_failure(torch.rand(2, 3, 4, 5)):

@@ -10,16 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fei.core.checks import (
-    check_batch_size,
-    check_finite,
-    check_inputs,
-    check_mode,
-    explained_failure,
-    layout_of,
-    only,
-    underlying,
-)
+from fei.core.checks import check_call, check_finite, explained_failure, layout_of, only, underlying
 from fei.core.clipgrad import Rule, get_rule
 from fei.core.dataflow import ACTIVATIONS, Flow, trace, uncompiled
 from fei.core.explanation import Explanation, Trace
@@ -175,9 +166,7 @@ class FEI:
         """
         from fei import __version__
 
-        x = check_inputs(inputs)
-        check_mode(self.model)
-        size = check_batch_size(internal_batch_size, "internal_batch_size")
+        x, size = check_call(self.model, inputs, internal_batch_size, "internal_batch_size")
         settings = self.settings
         seed = seed_of(generator, settings.seed)
         masks = settings.masks

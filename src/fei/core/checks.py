@@ -23,6 +23,13 @@ def kind_of(value: Any) -> str:
     return str(value.dtype) if isinstance(value, Tensor) else type(value).__name__
 
 
+def check_call(model: nn.Module, inputs: Any, size: Any, name: str = "batch_size") -> tuple[Tensor, int | None]:
+    """What every call begins with: a private copy of the images, and the batch size; a bad model is refused."""
+    x = check_inputs(inputs)
+    check_mode(model)
+    return x, check_batch_size(size, name)
+
+
 def check_inputs(inputs: Any) -> Tensor:
     """A private copy of a batch of images, in or out of a 1-tuple."""
     x = only(inputs, "inputs")

@@ -13,14 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fei.common.layout import Layout
-from fei.core.checks import (
-    check_batch_size,
-    check_finite,
-    check_inputs,
-    check_mode,
-    default_rows,
-    explained_failure,
-)
+from fei.core.checks import check_call, check_finite, default_rows, explained_failure
 from fei.core.dataflow import Flow, trace
 from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target, check_range, check_score, check_target, evaluate, logits_of
@@ -208,9 +201,8 @@ class Baseline(abc.ABC):
     def __call__(self, call: Call) -> Tensor:
         """Attribution maps (N, 1, H, W); see `fei.methods.Method`."""
         with torch.inference_mode(False), torch.enable_grad():
-            x = check_inputs(call.inputs)
-            check_mode(call.model)
-            rows = check_batch_size(call.batch_size) or (default_rows(x) if self.one_by_one else 1)
+            x, given_rows = check_call(call.model, call.inputs, call.batch_size)
+            rows = given_rows or (default_rows(x) if self.one_by_one else 1)
             size = 1 if self.one_by_one else max(1, rows // self.rows_per_image)
             seed = seed_of(call.generator)
             survey = Survey(call.model, x)
