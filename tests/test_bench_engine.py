@@ -13,7 +13,7 @@ import torch
 from waiting import PATIENCE
 
 from fei.bench import LocalEngine, Unit
-from fei.bench.context import Network, Recipe, WorkerContext
+from fei.bench.context import PlannedNetwork, Recipe, WorkerContext
 from fei.bench.engine import _pool, _processes
 from fei.bench.engine.worker import Worker
 from fei.errors import InputError
@@ -61,7 +61,7 @@ def unit(item, pair=0):
 
 
 def context(folder, **options):
-    networks = tuple(Network(f"network {pair}", "") for pair in range(3))
+    networks = tuple(PlannedNetwork(f"network {pair}", "") for pair in range(3))
     return WorkerContext(networks, (Recipe("m", {"notes": str(folder)} | options, "{}"),), retries=1, make=StandIn)
 
 
@@ -160,5 +160,5 @@ def test_bad_numbers_are_refused():
 
 
 def test_a_network_that_is_another_one_each_time_is_refused():
-    worker = Worker(WorkerContext((Network("efficientnet_lite0", "another fingerprint"),), ()))
+    worker = Worker(WorkerContext((PlannedNetwork("efficientnet_lite0", "another fingerprint"),), ()))
     assert "is another one each time it is loaded" in worker.prepare(0)

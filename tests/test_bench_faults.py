@@ -21,7 +21,7 @@ from waiting import PATIENCE
 
 from fei.bench import LocalEngine, Store, Unit, run
 from fei.bench import context as _context
-from fei.bench.engine import _drive
+from fei.bench.engine import runner
 from fei.bench.engine._memory import out_of_memory
 from fei.bench.engine._pool import Ending, Lack, Member, Pool
 from fei.bench.store import _schema
@@ -54,8 +54,8 @@ def plan_of(photos, **options):
 @pytest.fixture
 def at_once(monkeypatch):
     """Each outcome is committed as it comes."""
-    monkeypatch.setattr(_drive, "_SECONDS", 0.0)
-    monkeypatch.setattr(_drive, "_SHARE", 1.0)
+    monkeypatch.setattr(runner, "_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "_SHARE", 1.0)
 
 
 # Memory
@@ -86,7 +86,7 @@ def test_where_memory_runs_out_the_batch_is_halved_and_the_unit_goes_on(photos, 
         summary = call(run, plan_with(), tmp_path / "narrow")
     assert (summary.done, summary.failed) == (12, 0)
     (line,) = [str(warning.message) for warning in told]  # once, not for each unit
-    assert line.startswith("Memory ran out, first with the method 'fei-vm' on '0.png'; it goes on with fewer rows")
+    assert line.startswith("Memory ran out, first with the method 'fei-vm' on '0.png'; the run goes on with fewer rows")
     with Store.open(tmp_path / "narrow", readonly=True) as store:
         rows = {row["method"]: row["value"] for row in store.results() if row["metric"] == "batch_rows"}
     assert rows == {"fei-vm": 2, "saliency": 2, "rise": 2}  # 5 masks, 1 row, 8 rows; the scores 8, 4, 2
@@ -310,8 +310,13 @@ def break_maps(number):
 @pytest.mark.parametrize(
     ("spoil", "keeps", "told", "code"),
     [
-        (fill_up, False, "is full; free some space, then go on with: fei bench resume RUN.", 1),
-        (break_maps(errno.ENOSPC), True, "is full; free some space, then go on with: fei bench resume RUN.", 1),
+        (fill_up, False, "is full; free some space, then go on with: fei bench resume RUN (what was committed", 1),
+        (
+            break_maps(errno.ENOSPC),
+            True,
+            "is full; free some space, then go on with: fei bench resume RUN (what was committed",
+            1,
+        ),
         (lock_out, False, "The run folder 'RUN' cannot be written to; choose another folder or change its perm", 2),
         (break_maps(errno.EACCES), True, "The run folder 'RUN' cannot be written to; choose another folder", 2),
         (
@@ -360,7 +365,7 @@ def test_on_a_slow_disk_commits_take_a_tenth_of_the_time(photos, tmp_path, monke
                 now[0] += 1.0
                 yield context.outcome(each, "done", groups=each.scores)
 
-    monkeypatch.setattr(_drive.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(Store, "commit", slow)
     plan = make_plan(photos, [SALIENCY], f"seeds = {list(range(25))}")
     assert run(plan, tmp_path, engine=Quick(), device="cpu").done == 100
@@ -375,7 +380,7 @@ def test_on_a_slow_disk_commits_take_a_tenth_of_the_time(photos, tmp_path, monke
 def drive_slowly():
     """A run whose commits hang once Ctrl-C was pressed; in a process of its own."""
     folder, commit = Path(sys.argv[1]), Store.commit
-    _drive._SECONDS, _drive._SHARE = 0.0, 1.0
+    runner._SECONDS, runner._SHARE = 0.0, 1.0
 
     def slow(self, outcomes):
         if sys.exc_info()[0] is KeyboardInterrupt:

@@ -19,7 +19,7 @@ from waiting import until
 
 from fei import metrics, models
 from fei.bench import LocalEngine, Store, resume, run
-from fei.bench.engine import _drive
+from fei.bench.engine import runner
 from fei.bench.plan import catalog as _catalog
 from fei.bench.plan import keys, parse_plan
 from fei.bench.store.exchange import export
@@ -285,8 +285,8 @@ def test_what_came_before_an_interruption_is_committed(photos, tmp_path, log, er
 
 
 def test_a_full_disk_ends_the_run_and_not_its_results(photos, tmp_path, log, monkeypatch):
-    monkeypatch.setattr(_drive, "_SECONDS", 0.0)  # commit each outcome at once
-    monkeypatch.setattr(_drive, "_SHARE", 1.0)
+    monkeypatch.setattr(runner, "_SECONDS", 0.0)  # commit each outcome at once
+    monkeypatch.setattr(runner, "_SHARE", 1.0)
     commit = Store.commit
 
     def full(self, outcomes):
@@ -375,7 +375,7 @@ def test_an_engine_or_device_that_there_is_not(photos, tmp_path):
     plan = make_plan(photos, [COUNTED])
     with pytest.raises(InputError, match="There is no engine 'abacus'; choose one of local"):
         run(plan, tmp_path, engine="abacus")
-    with pytest.raises(InputError, match="There is no device 'abacus'; choose one of cpu"):
+    with pytest.raises(InputError, match="Unknown device 'abacus'; choose one of cpu"):
         run(plan, tmp_path, device="abacus")
 
 

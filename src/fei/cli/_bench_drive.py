@@ -20,8 +20,7 @@ from fei.cli._common import FAILURE, INTERRUPTED, note, say
 from fei.cli._diagnostics import print_table
 
 if TYPE_CHECKING:
-    from fei.bench.engine.engines import Engine
-    from fei.bench.engine.runner import OnProgress, Summary
+    from fei.bench.engine.runner import OnProgress, RunSummary
     from fei.bench.store import Store
     from fei.bench.store.exchange import Difference
 
@@ -29,26 +28,13 @@ _REASONS = 3
 _STATUS = ("method", "units", "done", "failed")
 
 
-def chosen_engine(
-    name: str, workers: int, threads: int | None, device: str, address: str | None, gpus: float | None
-) -> Engine:
-    """The engine of a run; InputError if the options do not go together."""
-    from fei.bench.engine.engines import make_engine
-    from fei.errors import InputError
-
-    engine = make_engine(name, workers, threads, address=address, gpus_per_worker=gpus)
-    if name == "ray" and device != "auto":
-        raise InputError("With --engine ray the device follows from --gpus-per-worker; leave --device out.")
-    return engine
-
-
-def drive(folder: Path, as_json: bool, work: Callable[[OnProgress], Summary]) -> None:
-    """Do the work of a run and tell what came of it; units that failed make the exit code 1.
+def drive(folder: Path, as_json: bool, work: Callable[[OnProgress], RunSummary]) -> None:
+    """Do the work of a run and tell what came of it; the exit code is 1 if units failed.
 
     Args:
-        folder: The run's.
-        as_json: Whether machines listen.
-        work: What is to be done, given whom to tell about progress.
+        folder: The run's folder.
+        as_json: Whether to print JSON lines.
+        work: What to do; it is given a function to call with the progress.
     """
     from fei.bench.store import Store
 
@@ -67,7 +53,9 @@ def drive(folder: Path, as_json: bool, work: Callable[[OnProgress], Summary]) ->
         with Store.open(folder, readonly=True) as store:
             reasons = _reasons(store)
     if as_json:
-        print_line(_document(folder, summary, reasons))
+        told = {"computed": summary.done, "skipped": summary.skipped, "failed": summary.failed}
+        seconds = round(summary.seconds, 3)
+        print_line({"schema": 1, "run": str(folder), **told, "seconds": seconds, "reasons": reasons})
     else:
         _say(folder, summary, reasons)
     if summary.failed:
@@ -107,7 +95,11 @@ def ended_by_a_second_interrupt(folder: Path, as_json: bool) -> Iterator[None]:
 
 def resume_command(folder: Path, *words: str) -> str:
     """The command that goes on with a run."""
-    return shlex.join(["fei", "bench", "resume", str(folder), *words])
+    return _command("resume", folder, *words)
+
+
+def _command(name: str, folder: Path, *words: str) -> str:
+    return shlex.join(["fei", "bench", name, str(folder), *words])
 
 
 def status_document(store: Store) -> dict[str, Any]:
@@ -169,19 +161,7 @@ def _reasons(store: Store) -> list[dict[str, Any]]:
     return [{"error": error, "units": units} for error, units in Counter(store.failed().values()).most_common()]
 
 
-def _document(folder: Path, summary: Summary, reasons: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "schema": 1,
-        "run": str(folder),
-        "computed": summary.done,
-        "skipped": summary.skipped,
-        "failed": summary.failed,
-        "seconds": round(summary.seconds, 3),
-        "reasons": reasons,
-    }
-
-
-def _say(folder: Path, summary: Summary, reasons: list[dict[str, Any]]) -> None:
+def _say(folder: Path, summary: RunSummary, reasons: list[dict[str, Any]]) -> None:
     there = f", {summary.skipped} there already" if summary.skipped else ""
     say(f"{folder}: {summary.done} units computed{there}, {in_words(summary.seconds)}")
     if summary.failed:
@@ -189,8 +169,6 @@ def _say(folder: Path, summary: Summary, reasons: list[dict[str, Any]]) -> None:
         for reason in reasons[:_REASONS]:
             note(f"  {reason['units']} × {reason['error']}")
         if len(reasons) > _REASONS:
-            note(
-                f"  and {len(reasons) - _REASONS} other reasons: {shlex.join(['fei', 'bench', 'status', str(folder)])}"
-            )
+            note(f"  and {len(reasons) - _REASONS} other reasons: {_command('status', folder)}")
         note(f"Try them again with: {resume_command(folder, '--retry-failed')}")
-    say(f"Tables and figures:  {shlex.join(['fei', 'bench', 'report', str(folder)])}")
+    say(f"Tables and figures:  {_command('report', folder)}")

@@ -1,4 +1,4 @@
-"""How a run gets on: a bar on a terminal, a line now and then elsewhere, JSON lines for machines."""
+"""The progress of a run: a bar on a terminal, a line now and then elsewhere, JSON lines for machines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def shown_progress(as_json: bool) -> Iterator[OnProgress]:
         with _bar() as show:
             yield show
     else:
-        yield _paced(_LINE_SECONDS, lambda done, failed, total, pace: note(_line(done, failed, total, pace)))
+        yield _paced(
+            _LINE_SECONDS, lambda done, bad, total, pace: note(f"{done} of {total} units, {_words(bad, pace)}")
+        )
 
 
 def print_line(document: Any, stream: TextIO | None = None) -> None:
@@ -41,11 +43,10 @@ def print_line(document: Any, stream: TextIO | None = None) -> None:
 
 
 def in_words(seconds: float) -> str:
-    """A time as people say it, to two parts."""
-    parts = [(86400, "d"), (3600, "h"), (60, "min"), (1, "s")]
+    """A time as people say it, in at most two parts."""
     left = round(seconds)
     words: list[str] = []
-    for size, unit in parts:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
         count, left = divmod(left, size)
         if count or (unit == "s" and not words):
             words.append(f"{count} {unit}")
@@ -65,10 +66,10 @@ def _paced(seconds: float, tell: OnProgress) -> OnProgress:
     return show
 
 
-def _line(done: int, failed: int, total: int, pace: Pace) -> str:
-    failures = f", {failed} failed" if failed else ""
+def _words(failed: int, pace: Pace) -> str:
+    failures = f"{failed} failed, " if failed else ""
     left = f", {in_words(pace.left)} left" if pace.left is not None else ""
-    return f"{done} of {total} units{failures}, {pace.rate:.3g} a second{left}"
+    return f"{failures}{pace.rate:.3g} per second{left}"
 
 
 def _json_lines(stream: TextIO) -> OnProgress:
@@ -90,9 +91,6 @@ def _bar() -> Iterator[OnProgress]:
         task = bar.add_task("looking at networks and images", total=None)
 
         def show(done: int, failed: int, total: int, pace: Pace) -> None:
-            failures = f"{failed} failed, " if failed else ""
-            left = f", {in_words(pace.left)} left" if pace.left is not None else ""
-            told = f"{failures}{pace.rate:.3g} a second{left}"
-            bar.update(task, completed=done + failed, total=total, description=told)
+            bar.update(task, completed=done + failed, total=total, description=_words(failed, pace))
 
         yield show

@@ -45,7 +45,7 @@ def unit_document(store: Store, key: str) -> dict[str, Any]:
     unit, pair, method, seed, kind = links[0]
     outcome = next(stored_outcomes(store, [unit], maps=True), None)
     if outcome is None:
-        raise InputError(f"The unit '{unit}' is not computed yet; go on with: fei bench resume {store.folder}")
+        raise InputError(f"The unit '{unit}' is not computed yet; go on with: fei bench resume {store.folder}.")
     plan = store.plan
     columns = ("metric", "protocol", "layer", "value")
     return {
@@ -74,25 +74,21 @@ def compute_again(document: dict[str, Any], *, threads: int | None, device: str)
     from fei.bench.plan import parse_plan
     from fei.bench.plan.catalog import Catalog
     from fei.bench.units import DONE
-    from fei.cli._job import choose_device
+    from fei.common.device import choose_device
 
     plan = parse_plan(document["plan"])
     catalog = Catalog(plan)
     entry = next((entry for entry in catalog.entries() if entry.unit.key == document["unit"]), None)
     if entry is None or entry.problem:
         reason = entry.problem if entry and entry.problem else "the network, the image or the method's defaults changed"
-        raise DataError(f"The unit '{document['unit']}' cannot be computed as it was: {reason.rstrip('.')}.")
-    context = WorkerContext(
-        catalog.networks,
-        catalog.recipes,
-        plan.metrics.batch_size,
-        plan.black_image.trials if plan.black_image else 0,
-        plan.sanity.layers if plan.sanity else 0,
-        str(choose_device(device)),
-    )
+        raise DataError(
+            f"The unit '{document['unit']}' cannot be computed as it was ({reason.rstrip('.')}); restore what changed."
+        )
+    context = WorkerContext.of(plan, catalog, choose_device(device).type)
     outcome = next(LocalEngine(threads=threads).run([entry.unit], context))
     if outcome.status != DONE:
-        raise DataError(f"The unit '{outcome.key}' failed this time: {outcome.error}")
+        reason = str(outcome.error).rstrip(".")
+        raise DataError(f"The unit '{outcome.key}' failed this time ({reason}); see to that, then try again.")
     return outcome
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from fei import methods, models, protocols
+from fei.common.device import choose_device as choose_device
 from fei.common.words import in_brief
 from fei.core.explanation import Explanation
 from fei.core.scoring import top_classes
@@ -199,15 +200,3 @@ class Job:
 def _plane(maps: Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
     plane: np.ndarray[Any, np.dtype[np.float32]] = maps[0, 0].detach().cpu().float().numpy()
     return plane
-
-
-def choose_device(name: str) -> torch.device:
-    """The torch device of a name; "auto" for CUDA where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name not in there:
-        raise InputError(f"Unknown device '{name}'; choose one of {', '.join(there)}, auto.")
-    if not there[name]:
-        raise InputError(f"This machine has no device '{name}' that torch can use; choose cpu or auto.")
-    return torch.device(name)

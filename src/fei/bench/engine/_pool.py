@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 import time
 import warnings
 from collections import Counter, deque
@@ -14,7 +15,7 @@ from fei.bench.context import WorkerContext
 from fei.bench.units import Outcome, Unit
 from fei.errors import InputError
 
-_AHEAD = 2  # units a worker has: one it computes, and the next one, so that it never waits
+_AHEAD = 2  # units that a worker has: the one it computes, and the next one, so that it never waits
 _STARTS = 3  # workers that may die in a row before they have started
 _NODES = 5  # machines that may be lost under a unit before it is taken for the cause
 
@@ -36,6 +37,13 @@ class Ending:
 
     reason: str
     lost: bool = False
+
+
+def checked_count(name: str, value: int, least: int, meaning: str | None = None) -> int:
+    """A number of workers or threads that was asked for; InputError if it cannot be one."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name} is {value!r}; give a whole number, {meaning or f'at least {least}'}.")
+    return value
 
 
 class Member(abc.ABC):
@@ -92,9 +100,9 @@ class Member(abc.ABC):
     def said(self) -> Iterator[Said]:
         """What it has said since it was last asked; `dead` where it will say no more."""
 
-    @abc.abstractmethod
     def dismiss(self) -> None:
-        """Let it go: at once if it is at work or not yet there, else as it finds time."""
+        """Let it go: at once if it is at work or not yet there, else when it has time."""
+        self.kill()
 
     @abc.abstractmethod
     def kill(self) -> None:
@@ -102,7 +110,7 @@ class Member(abc.ABC):
 
     @abc.abstractmethod
     def end(self) -> Ending:
-        """Wait for its end, and say how it came. Asked again, it says the same at once."""
+        """Wait for its end, and tell how it ended. Asked again, it tells the same at once."""
 
 
 class Crew(Protocol):
@@ -119,7 +127,7 @@ class Crew(Protocol):
         ...
 
     def listen(self, members: Sequence[Member], seconds: float | None) -> Iterable[Member]:
-        """Wait until some say something or die, for so long at most; without a limit if None."""
+        """Wait until some say something or die, for that many seconds at most; without a limit if None."""
         ...
 
 
@@ -151,7 +159,7 @@ class Pool:
             units: The units, taken as there is room.
 
         Yields:
-            What came of each, in the order in which they are ready.
+            The outcome of each, in the order in which they are ready.
         """
         source = iter(units)
         try:
@@ -161,7 +169,8 @@ class Pool:
                     return
                 yield from self._collect()
         except KeyboardInterrupt:
-            yield from self._leftovers()
+            for member in self._members:  # what has been computed and not been collected
+                yield from member.outcomes()
             raise
         finally:
             self._end()
@@ -197,14 +206,12 @@ class Pool:
 
     def _collect(self) -> Iterator[Outcome]:
         """Wait for workers to say something, to die, or to take too long."""
-        due = [self._due(member) for member in self._members]
-        soonest = min((moment for moment in due if moment is not None), default=None)
-        patience = None if soonest is None else max(0.0, soonest - time.monotonic())
-        for member in self._crew.listen(self._members, patience):
+        patience = max(0.0, min(map(self._due, self._members), default=math.inf) - time.monotonic())
+        for member in self._crew.listen(self._members, None if patience == math.inf else patience):
             yield from self._hear(member)
-        for member in [member for member in self._members if self._overdue(member)]:
+        for member in [member for member in self._members if time.monotonic() >= self._due(member)]:
             yield from self._hear(member)  # it may have answered while others were heard
-            if member in self._members and self._overdue(member):
+            if member in self._members and time.monotonic() >= self._due(member):
                 member.kill()
                 yield from self._replace(member, overdue=True)
 
@@ -217,14 +224,10 @@ class Pool:
         elif member.started:
             self._starts = 0
 
-    def _due(self, member: Member) -> float | None:
+    def _due(self, member: Member) -> float:
         """When a worker has had its time for what it is at."""
         limit = self._context.unit_timeout
-        return None if limit is None or not member.units else member.since + limit
-
-    def _overdue(self, member: Member) -> bool:
-        due = self._due(member)
-        return due is not None and time.monotonic() >= due
+        return member.since + limit if limit is not None and member.units else math.inf
 
     def _do_without(self, member: Member) -> None:
         """A machine that lacks something gets no more work: the others have it, or the run ends."""
@@ -282,11 +285,6 @@ class Pool:
             f"A worker process ended while it {what} ({ending.reason}); see that there is enough memory, or use fewer "
             "workers."
         )
-
-    def _leftovers(self) -> Iterator[Outcome]:
-        """What has been computed and not been collected."""
-        for member in self._members:
-            yield from member.outcomes()
 
     def _end(self) -> None:
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fei.bench.store._store import Store
-from fei.bench.store.disk import DATABASE, connect_readonly, explained
+from fei.bench.store.disk import DATABASE, connect_readonly, dictionaries, explained
 
 _WHERE = ("pair", "method", "kind", "metric", "protocol", "layer")
 _WHAT = (*_WHERE, "item", "seed")
@@ -72,14 +72,14 @@ def diff(first: Store, second: Store, *, most: int = 20) -> Difference:
             count("both WHERE value IS NOT other"),
             count("ours") - common,
             count("theirs") - common,
-            _dictionaries(
+            dictionaries(
                 sql.execute(
                     f"SELECT {names}, value AS first, other AS second, apart AS difference, same_unit FROM both "  # noqa: S608
                     "WHERE value IS NOT other ORDER BY apart DESC LIMIT ?",
                     (most,),
                 )
             ),
-            _dictionaries(
+            dictionaries(
                 sql.execute(
                     f"SELECT {', '.join(_WHERE)}, count(*) AS count, avg(value) AS first, avg(other) AS second, "  # noqa: S608
                     "avg(other) - avg(value) AS difference, max(apart) AS largest, "
@@ -88,8 +88,3 @@ def diff(first: Store, second: Store, *, most: int = 20) -> Difference:
                 )
             ),
         )
-
-
-def _dictionaries(found: Any) -> list[dict[str, Any]]:
-    names = [column[0] for column in found.description]
-    return [dict(zip(names, row, strict=True)) for row in found]

@@ -96,6 +96,14 @@ def lay_out(sql: sqlite3.Connection, plan: Plan) -> None:
     put_plan(sql, plan)
 
 
+def version(sql: sqlite3.Connection) -> str | None:
+    """The schema of a run; None where none was laid out yet."""
+    if not sql.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'").fetchall():
+        return None
+    found = sql.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall()
+    return str(found[0][0]) if found else "?"
+
+
 _OBJECTS = "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
 _MAY_BE_NULL = {
     "meta": {"value"},
@@ -114,10 +122,10 @@ def flaw(sql: sqlite3.Connection) -> str | None:
     found = set(sql.execute(_OBJECTS))
     if not expected <= found or any(kind == "trigger" for kind, *_ in found):
         return "its tables are not those of a run"
-    if sql.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+    if sql.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
         return "it is damaged"
     for table, wrong in wrong_cells.items():
-        if sql.execute(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1").fetchone():  # noqa: S608
+        if sql.execute(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1").fetchall():  # noqa: S608
             return f"its table '{table}' holds what no run writes"
     return None
 
