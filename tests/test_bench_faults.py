@@ -23,7 +23,7 @@ from fei.bench import LocalEngine, Store, Unit, run
 from fei.bench import context as _context
 from fei.bench.engine import runner
 from fei.bench.engine._memory import out_of_memory
-from fei.bench.engine._pool import Ending, Lack, Member, Pool
+from fei.bench.engine._pool import Ending, Member, Pool
 from fei.bench.store import _schema
 from fei.cli import main
 from fei.errors import InputError, ModelError
@@ -146,16 +146,16 @@ class Sluggish(StandIn):
 def test_a_worker_that_hangs_is_ended_and_replaced(tmp_path):
     context = context_of(tmp_path)
     networks = (*context.networks, replace(context.networks[0], model="network 3"))
-    context = replace(context, networks=networks, retries=0, unit_timeout=3.0, make=Sluggish)
+    context = replace(context, networks=networks, retries=0, unit_timeout=2.0, make=Sluggish)
     units = [unit("a"), unit("sleeps"), unit("b"), unit("c", 3), unit("d", 3)]
     outcomes = {o.item: o for o in LocalEngine(workers=1, threads=1).run(units, context)}
     assert {item: o.status for item, o in outcomes.items()} == {
         **dict.fromkeys("ab", "done"), **dict.fromkeys(["sleeps", "c", "d"], "failed"),
     }  # fmt: skip
     assert outcomes["sleeps"].error == (
-        "This took longer than 3 s, the time-out of a unit, and the worker was ended; allow more with --unit-timeout."
+        "This took longer than 2 s, the time-out of a unit, and the worker was ended; allow more with --unit-timeout."
     )
-    assert outcomes["c"].error.startswith("Loading the network 'network 3' took longer than 3 s")
+    assert outcomes["c"].error.startswith("Loading the network 'network 3' took longer than 2 s")
     assert sorted(set(notes(tmp_path))) == ["a", "b", "load0", "sleeps"]
     assert notes(tmp_path).count("sleeps") == 1
 
@@ -164,7 +164,7 @@ def test_time_outs_that_cannot_be(photos, tmp_path):
     with pytest.raises(InputError, match="A time-out needs workers that can be ended; compute with at least one"):
         run(plan_of(photos), tmp_path, unit_timeout=5, device="cpu")
     for bad in (0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(InputError, match="unit_timeout is .*; give a number of seconds above 0"):
+        with pytest.raises(InputError, match="`unit_timeout` is .*; give a number of seconds above 0"):
             run(plan_of(photos), tmp_path, workers=1, unit_timeout=bad, device="cpu")
 
 
@@ -215,7 +215,8 @@ class Scripted(Member):
                 self.dead = True  # and the answers before b are lost
                 return
             if isinstance(said, Unit) and self._fate == "lacks":
-                said = Lack("The node far away has no file 'a.png'; put it there.")
+                self.lacks = "The node far away has no file 'a.png'; put it there."
+                return
             yield context_of(Path()).outcome(said, "done") if isinstance(said, Unit) else said
 
     def dismiss(self):

@@ -30,8 +30,8 @@ from fei.references import References
 pytestmark = pytest.mark.slow
 
 LOG, PAUSE = "FEI_TEST_LOG", "FEI_TEST_PAUSE"
-MANY = 24
-KILLS = int(os.environ.get("FEI_KILLS", "3"))
+MANY = 16
+KILLS = int(os.environ.get("FEI_KILLS", "2"))
 RESULTS = (
     "SELECT pair, method, item, seed, kind, metric, protocol, layer, value, status, target, label, probability "
     "FROM results ORDER BY 1, 2, 3, 4, 5, 6, 7, 8"
@@ -512,7 +512,7 @@ def test_drivers_that_are_killed_lose_nothing_and_compute_nothing_twice(many, tm
         if number % 4 != 3:  # wait until it is at work; else it may be killed while it starts
             while not log.exists() and driver.poll() is None:
                 time.sleep(0.01)
-        time.sleep(random.random() * (1.5 if number % 4 != 3 else 6))
+        time.sleep(random.random() * (1 if number % 4 != 3 else 6))
         driver.send_signal(signal.SIGKILL)
         driver.wait()
         until(lambda: not processes_with(f"{LOG}={log}"))  # its workers end with it

@@ -12,7 +12,7 @@ from PIL import Image
 
 from fei.bench.engine import runner
 from fei.bench.store import Store
-from fei.cli._bench_progress import in_words, shown_progress
+from fei.cli._bench_drive import in_words, shown_progress
 from fei.cli.reproduce import Comparison
 
 pytestmark = pytest.mark.slow

@@ -1,31 +1,40 @@
-"""What the commands of ``fei bench`` tell: a run as it goes and as it ended, how far it is, how it differs."""
+"""What the commands of ``fei bench`` tell: a run as it goes and as it ended, how far it is, how it differs.
+
+Progress is a bar on a terminal, a line now and then elsewhere, and JSON lines for machines.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from fei.cli._bench_progress import Interrupted, in_words, print_line, shown_progress
 from fei.cli._common import FAILURE, INTERRUPTED, note, say
 from fei.cli._diagnostics import print_table
 
 if TYPE_CHECKING:
-    from fei.bench.engine.runner import OnProgress, RunSummary
+    from fei.bench.engine.runner import OnProgress, Pace, RunSummary
     from fei.bench.store import Store
     from fei.bench.store.exchange import Difference
 
+_JSON_SECONDS, _LINE_SECONDS = 1.0, 30.0
 _REASONS = 3
 _STATUS = ("method", "units", "done", "failed")
+
+
+class Interrupted(Exception):  # noqa: N818
+    """Ctrl-C, with a sentence on how to go on; typer would swallow what a KeyboardInterrupt says."""
 
 
 def drive(folder: Path, as_json: bool, work: Callable[[OnProgress], RunSummary]) -> None:
@@ -172,3 +181,76 @@ def _say(folder: Path, summary: RunSummary, reasons: list[dict[str, Any]]) -> No
             note(f"  and {len(reasons) - _REASONS} other reasons: {_command('status', folder)}")
         note(f"Try them again with: {resume_command(folder, '--retry-failed')}")
     say(f"Tables and figures:  {_command('report', folder)}")
+
+
+@contextlib.contextmanager
+def shown_progress(as_json: bool) -> Iterator[OnProgress]:
+    """A function to give to a run as `on_progress`."""
+    if as_json:
+        yield _paced(_JSON_SECONDS, _json_lines(sys.stdout))
+    elif sys.stderr.isatty():
+        with _bar() as show:
+            yield show
+    else:
+        yield _paced(
+            _LINE_SECONDS, lambda done, bad, total, pace: note(f"{done} of {total} units, {_words(bad, pace)}")
+        )
+
+
+def print_line(document: Any, stream: TextIO | None = None) -> None:
+    """Print a JSON document on a line of its own, on standard output if not told otherwise."""
+    typer.echo(json.dumps(document, allow_nan=False), file=stream)
+
+
+def in_words(seconds: float) -> str:
+    """A time as people say it, in at most two parts."""
+    left = round(seconds)
+    words: list[str] = []
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        count, left = divmod(left, size)
+        if count or (unit == "s" and not words):
+            words.append(f"{count} {unit}")
+    return " ".join(words[:2])
+
+
+def _paced(seconds: float, tell: OnProgress) -> OnProgress:
+    """Tell no more often than every so many seconds; the end of short work is left to the summary."""
+    last = time.monotonic()
+
+    def show(done: int, failed: int, total: int, pace: Pace) -> None:
+        nonlocal last
+        if time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            tell(done, failed, total, pace)
+
+    return show
+
+
+def _words(failed: int, pace: Pace) -> str:
+    failures = f"{failed} failed, " if failed else ""
+    left = f", {in_words(pace.left)} left" if pace.left is not None else ""
+    return f"{failures}{pace.rate:.3g} per second{left}"
+
+
+def _json_lines(stream: TextIO) -> OnProgress:
+    def tell(done: int, failed: int, total: int, pace: Pace) -> None:
+        left = None if pace.left is None else round(pace.left, 1)
+        line = {"done": done, "failed": failed, "total": total, "rate": round(pace.rate, 4), "seconds_left": left}
+        print_line(line, stream)
+
+    return tell
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[OnProgress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+    columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("looking at networks and images", total=None)
+
+        def show(done: int, failed: int, total: int, pace: Pace) -> None:
+            bar.update(task, completed=done + failed, total=total, description=_words(failed, pace))
+
+        yield show

@@ -41,37 +41,40 @@ def _option(metavar: str | None, told: str, **more: Any) -> Any:
 
 RunArgument = Annotated[str, _argument("RUN", "The folder of a run.")]
 OtherArgument = Annotated[str, _argument("OTHER", "The folder of another run.")]
-WorkersOption = Annotated[
-    int, typer.Option(min=0, help="Processes; 0 to compute in this one, with ray as many as there is room for.")
-]
+EngineOption = Annotated[str, typer.Option(metavar="NAME", help="Where units are computed: local or ray.")]
+WorkersOption = Annotated[int, typer.Option(min=0, help="Processes; 0 to use this one, or with ray as many as fit.")]
 ThreadsOption = Annotated[
     int | None, _option(None, "Torch's threads in each; the processors divided if not given, with ray 1.", min=1)
+]
+AddressOption = Annotated[str | None, _option("HOST:PORT", "A Ray cluster; this machine alone if not given.")]
+GpusOption = Annotated[float | None, _option(None, "With ray: GPUs of each worker; 0.5 to share.", min=0)]
+TimeoutOption = Annotated[float | None, _option("SECONDS", "End a worker that takes longer for a unit.")]
+ReuseOption = Annotated[list[str] | None, _option("RUN|FILE", "Another run or an export to take results from.")]
+LinesOption = Annotated[bool, typer.Option("--json", help="Print JSON lines: progress, and a summary at the end.")]
+PageOption = Annotated[
+    bool, typer.Option("--html", help="Write report.html as well: one page to sort, filter and look into it all.")
 ]
 
 
 def _compute(
     folder: Path,
     work: Callable[..., Any],
-    engine: Annotated[str, typer.Option(metavar="NAME", help="Where units are computed: local or ray.")] = "local",
+    engine: EngineOption = "local",
     workers: WorkersOption = 0,
     threads: ThreadsOption = None,
     device: DeviceOption = "auto",
-    address: Annotated[str | None, _option("HOST:PORT", "A Ray cluster; this machine alone if not given.")] = None,
-    gpus_per_worker: Annotated[
-        float | None, _option(None, "With ray: GPUs of each worker; 0.5 to share.", min=0)
-    ] = None,
-    unit_timeout: Annotated[float | None, _option("SECONDS", "End a worker that takes longer for a unit.")] = None,
-    reuse: Annotated[list[str] | None, _option("RUN|FILE", "Another run or an export to take results from.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON lines: progress, and a summary at the end.")
-    ] = False,
+    address: AddressOption = None,
+    gpus_per_worker: GpusOption = None,
+    unit_timeout: TimeoutOption = None,
+    reuse: ReuseOption = None,
+    as_json: LinesOption = False,
     debug: DebugOption = False,
 ) -> None:
     """Compute a run and tell what came of it."""
     from fei.bench.engine.engines import make_engine
     from fei.errors import InputError
 
-    made = make_engine(engine, workers, threads, address=address, gpus_per_worker=gpus_per_worker)
+    made = make_engine(engine, workers, threads, address=address, gpus=gpus_per_worker)
     if engine == "ray" and device != "auto":
         raise InputError("With --engine ray the device follows from --gpus-per-worker; leave --device out.")
     options = {"engine": made, "device": device, "unit_timeout": unit_timeout, "reuse": reuse or []}
@@ -98,9 +101,7 @@ def _computing(command: Callable[..., Work]) -> Callable[..., None]:
 @_computing
 def run(
     plan: Annotated[str, _argument("PLAN.toml", "What to compute.")],
-    out: Annotated[
-        str | None, _option("RUN", "Folder for the results; runs/NAME of the plan's file if not given.")
-    ] = None,
+    out: Annotated[str | None, _option("RUN", "Folder for the results; runs/PLAN if not given.")] = None,
 ) -> Work:
     """Compute what a plan asks for; in a folder where that was begun, what is missing."""
     from fei.bench.engine import runner
@@ -140,9 +141,7 @@ def status(folder: RunArgument, as_json: JsonOption = False, debug: DebugOption 
 def report(
     folder: RunArgument,
     out: Annotated[str | None, _option("DIR", "Folder for tables and figures; RUN/report if not given.")] = None,
-    html: Annotated[
-        bool, typer.Option("--html", help="Write report.html as well: one page to sort, filter and look into it all.")
-    ] = False,
+    html: PageOption = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:

@@ -20,15 +20,8 @@ _STARTS = 3  # workers that may die in a row before they have started
 _NODES = 5  # machines that may be lost under a unit before it is taken for the cause
 
 
-@dataclass(frozen=True)
-class Lack:
-    """Something that a worker's machine lacks and this one has, in one sentence."""
-
-    sentence: str
-
-
-Said = Outcome | Lack | int | None
-"""What a worker says: that it runs (None), that a pair's network is loaded, what came of a unit, what it lacks."""
+Said = Outcome | int | None
+"""What a worker says: that it runs (None), that the network of a pair is loaded, what came of a unit."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +35,7 @@ class Ending:
 def checked_count(name: str, value: int, least: int, meaning: str | None = None) -> int:
     """A number of workers or threads that was asked for; InputError if it cannot be one."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name} is {value!r}; give a whole number, {meaning or f'at least {least}'}.")
+        raise InputError(f"`{name}` is {value!r}; give a whole number, {meaning or f'at least {least}'}.")
     return value
 
 
@@ -54,7 +47,7 @@ class Member(abc.ABC):
         started: Whether it has said that it runs.
         loaded: The pairs whose network it has loaded, or found not to load.
         dead: Whether nothing more will come of it.
-        lacks: What its machine lacks.
+        lacks: What its machine lacks and this one has, in one sentence; then it says no more.
         since: When it was last heard of, or given something to do.
         orderly: Whether what it said is there before it begins the next unit, so that it is known which one it died of.
     """
@@ -84,9 +77,6 @@ class Member(abc.ABC):
             if isinstance(said, Outcome):
                 self.units.popleft()
                 yield said
-            elif isinstance(said, Lack):
-                self.lacks = said.sentence
-                return
             elif said is None:
                 self.started = True
             else:
@@ -132,22 +122,15 @@ class Crew(Protocol):
 
 
 class Pool:
-    """Some workers and the units they have.
-
-    Args:
-        count: How many workers.
-        context: What all units have in common.
-        crew: Where they come from.
-    """
+    """So many workers of a crew, and the units they have."""
 
     def __init__(self, count: int, context: WorkerContext, crew: Crew) -> None:
         self._count, self._context, self._crew = count, context, crew
         self._members: list[Member] = []
         self._again: deque[Unit] = deque()  # units of workers that are gone
         self._alone: set[Unit] = set()  # units of which a worker may have died: whoever has one has no other
-        self._deaths: Counter[Unit] = Counter()
-        self._deaths_loading: Counter[int] = Counter()
-        self._losses: Counter[Unit] = Counter()
+        self._deaths: Counter[Unit | int] = Counter()  # of workers at a unit, or while loading the network of a pair
+        self._losses: Counter[Unit] = Counter()  # of machines
         self._broken: dict[int, str] = {}  # pairs whose network kills workers
         self._starts = 0
         self._exhausted = False
@@ -195,7 +178,7 @@ class Pool:
         self._again.extendleft(reversed(ahead))
 
     def _next(self, source: Iterator[Unit]) -> Generator[Outcome, None, Unit | None]:
-        """The next unit; those of a broken pair come to nothing on the way to it."""
+        """The next unit; those of a broken pair that come before it have failed."""
         while True:
             unit = self._again.popleft() if self._again else next(source, None)
             if unit is None:
@@ -225,7 +208,7 @@ class Pool:
             self._starts = 0
 
     def _due(self, member: Member) -> float:
-        """When a worker has had its time for what it is at."""
+        """When a worker's time for what it does now is over."""
         limit = self._context.unit_timeout
         return member.since + limit if limit is not None and member.units else math.inf
 
@@ -261,8 +244,8 @@ class Pool:
         elif not member.orderly and not overdue and unit.pair in member.loaded and len(member.units) > 1:
             self._alone.update(member.units)
         elif unit.pair not in member.loaded:
-            self._deaths_loading[unit.pair] += 1
-            if self._deaths_loading[unit.pair] > self._context.retries:
+            self._deaths[unit.pair] += 1
+            if self._deaths[unit.pair] > self._context.retries:
                 self._broken[unit.pair] = self._in_words(ending, overdue, self._context.networks[unit.pair].model)
         else:
             self._deaths[unit] += 1

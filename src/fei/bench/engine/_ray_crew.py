@@ -10,14 +10,15 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from fei import __version__, methods
 from fei.bench.context import Computer, WorkerContext, attempt, sentence
-from fei.bench.engine._pool import Ending, Lack, Member, Said
+from fei.bench.engine._pool import Ending, Member, Said
 from fei.bench.units import FAILED, Outcome, Unit, storable
 from fei.errors import InputError
 
@@ -35,22 +36,18 @@ class _Node:
 
 
 @dataclass(frozen=True)
-class _Facts:
-    """What must be the same on all nodes for the same bits, the folder of relative paths, and where code is found."""
+class _Driver:
+    """What a node must know of the driver: versions that decide the bits, its folder, and where it finds code."""
 
-    versions: tuple[tuple[str, str], ...]
-    folder: str
-    path: tuple[str, ...]
-
-    @classmethod
-    def here(cls) -> _Facts:
-        return cls((("fei", __version__), ("torch", str(torch.__version__))), os.getcwd(), tuple(sys.path))
+    versions: str = f"fei {__version__} with torch {torch.__version__}"
+    folder: str = field(default_factory=os.getcwd)
+    path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
 
 class _Actor:
     """What runs on a node: one worker, which is asked one thing after the other."""
 
-    def __init__(self, context: bytes, threads: int, driver: _Facts) -> None:
+    def __init__(self, context: bytes, threads: int, driver: _Driver) -> None:
         if os.path.isdir(driver.folder):
             os.chdir(driver.folder)
         sys.path += [entry for entry in driver.path if entry not in sys.path]
@@ -61,23 +58,26 @@ class _Actor:
         self._driver = driver
         self._id = ray.get_runtime_context().get_node_id()
         self._name = f"{socket.gethostname()} ({ray.util.get_node_ip_address()})"
-        self._worker: Computer | None = None
+
+    @cached_property
+    def _worker(self) -> Computer:
+        from fei.bench.engine.worker import Worker
+
+        return (self._context.make or Worker)(self._context)
 
     def start(self) -> _Node:
         """Get ready, and say where."""
-        from fei.bench.engine.worker import Worker
-
         problem = self._unlike_the_driver()
         if problem is None:
-            self._worker = (self._context.make or Worker)(self._context)
+            _ = self._worker
         return _Node(self._id, self._name, problem)
 
     def _unlike_the_driver(self) -> str | None:
-        for (package, theirs), (_, ours) in zip(self._driver.versions, _Facts.here().versions, strict=True):
-            if theirs != ours:
-                return (
-                    f"The node {self._name} has {package} {ours} and the driver has {theirs}; install the same on all."
-                )
+        here = _Driver().versions
+        if here != self._driver.versions:
+            return (
+                f"The node {self._name} has {here} and the driver has {self._driver.versions}; install the same on all."
+            )
         for recipe in self._context.recipes if self._context.make is None else ():
             try:
                 methods.create(recipe.name, **recipe.options)
@@ -89,8 +89,8 @@ class _Actor:
         return None
 
     def load(self, pair: int) -> str | None:
-        """Load the network of a pair; the driver has loaded it, so that what fails here is this node's affair."""
-        problem = self._ready.prepare(pair)
+        """Load the network of a pair; the driver could load it, so that a failure here is this node's affair."""
+        problem = self._worker.prepare(pair)
         if problem is None:
             return None
         model = self._context.networks[pair].model
@@ -100,9 +100,9 @@ class _Actor:
         )
 
     def compute(self, unit: Unit) -> tuple[Outcome, str | None]:
-        """Compute a unit; say, where its image is not there, which node lacks it."""
+        """Compute a unit; where its image is not there, also tell which node lacks it."""
         missing = bool(unit.path) and not os.path.exists(unit.path)
-        outcome = attempt(self._ready, unit, self._context.retries)
+        outcome = attempt(self._worker, unit, self._context.retries)
         if not missing or outcome.status != FAILED:
             return outcome, None
         lack = f"The node {self._name} has no file '{unit.path}'; put the images at the same path on every node."
@@ -111,29 +111,19 @@ class _Actor:
     def still_there(self) -> None:
         """Answer."""
 
-    @property
-    def _ready(self) -> Computer:
-        assert self._worker is not None, "an actor starts before it works"  # noqa: S101
-        return self._worker
-
 
 class Actors:
-    """A crew of actors.
+    """A crew of actors; `needs` is what each takes of a node.
 
     Ray could restart actors and resubmit their tasks by itself. It would then charge a death to all units that an actor
     held, the innocent ones included, and not tell; so the pool counts, and Ray finds the place for the next actor.
-
-    Args:
-        ray: The module.
-        needs: What an actor takes of a node.
-        context: What all units have in common.
     """
 
     advice = "see that fei is installed on every node, in the version of this machine"
 
     def __init__(self, ray: Any, needs: dict[str, float], context: WorkerContext) -> None:
         self._ray, self._needs = ray, needs
-        self._given = (ray.put(ray.cloudpickle.dumps(context)), needs["num_cpus"], _Facts.here())
+        self._given = (ray.put(ray.cloudpickle.dumps(context)), needs["num_cpus"], _Driver())
         self._class = ray.remote(_Actor).options(**needs, max_restarts=0, max_task_retries=0)
         self._no_room_since: float | None = time.monotonic()
 
@@ -213,22 +203,25 @@ class _RayMember(Member):
             else:
                 if what == "still there?":  # and so is its node, but what it was asked before is lost
                     self.dead = True
-                else:
-                    yield self._understood(answer, what)
-                    self._ask()
+                    return
+                said = self._understood(answer, what)
+                if self.lacks is not None:
+                    return
+                yield said
+                self._ask()
 
     def _understood(self, answer: Any, what: str | int) -> Said:
+        """What an answer says; what the node lacks is noted."""
         if isinstance(answer, _Node):
-            self._node = answer
-            return Lack(answer.problem) if answer.problem else None
+            self._node, self.lacks = answer, answer.problem
+            return None
         if isinstance(what, int):
-            return Lack(answer) if answer else what
-        outcome, lack = answer
-        # an image that is nowhere any more is not this node's fault
-        return Lack(lack) if lack is not None and os.path.exists(self.units[0].path) else outcome
-
-    def dismiss(self) -> None:
-        self.kill()
+            self.lacks = answer
+            return what
+        outcome: Outcome = answer[0]
+        if os.path.exists(self.units[0].path):  # an image that is nowhere any more is not this node's fault
+            self.lacks = answer[1]
+        return outcome
 
     def kill(self) -> None:
         self._ray.kill(self._actor)
@@ -250,7 +243,7 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise InputError("The engine 'ray' needs Ray, which is not installed; pip install 'fei[ray]'") from error
+        raise InputError("The engine 'ray' needs Ray, which is not installed; run: pip install 'fei[ray]'.") from error
     return ray
 
 
@@ -258,12 +251,8 @@ def _reason(error: Exception | None) -> str:
     """Why an actor is no more, in a few words of what Ray tells at length."""
     if error is None:
         return "it was ended"
-    text = storable(error)
-    for told, words in (
-        ("low on memory", "Ray ended it because its node ran out of memory"),
-        ("has died", "its process has died"),
-    ):
-        if told in text:
-            return words
-    # the last line of what was raised there
-    return storable(str(error).strip().splitlines()[-1])
+    if "low on memory" in storable(error):
+        return "Ray ended it because its node ran out of memory"
+    if "has died" in storable(error):
+        return "its process has died"
+    return storable(str(error).strip().splitlines()[-1])  # the last line of what was raised there

@@ -69,12 +69,7 @@ class LocalEngine:
 
 
 def make_engine(
-    name: str,
-    workers: int = 0,
-    threads: int | None = None,
-    *,
-    address: str | None = None,
-    gpus_per_worker: float | None = None,
+    name: str, workers: int = 0, threads: int | None = None, *, address: str | None = None, gpus: float | None = None
 ) -> Engine:
     """An engine by its name.
 
@@ -83,16 +78,16 @@ def make_engine(
         workers: As the engine takes it.
         threads: As the engine takes it.
         address: The address of a Ray cluster, see `RayEngine`.
-        gpus_per_worker: As for `RayEngine`.
+        gpus: GPUs per worker, see `RayEngine`.
 
     Raises:
         InputError: If there is no such engine, or it does not take one of these.
     """
     if name == "ray":
-        return RayEngine(workers, threads, address=address, gpus_per_worker=gpus_per_worker or 0)
+        return RayEngine(workers, threads, address=address, gpus_per_worker=gpus or 0)
     if name != "local":
         raise InputError(f"There is no engine '{name}'; choose one of local, ray.")
-    if address is not None or gpus_per_worker is not None:
+    if address is not None or gpus is not None:
         option = "address" if address is not None else "gpus-per-worker"
         raise InputError(f"The engine 'local' takes no --{option}; add --engine ray.")
     return LocalEngine(workers, threads)

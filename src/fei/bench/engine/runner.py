@@ -193,7 +193,7 @@ class _Run:
     def _engine(self) -> Engine:
         timeout, engine = self._options.get("unit_timeout"), self._options.get("engine", "local")
         if timeout is not None and not 0 < timeout < math.inf:
-            raise InputError(f"unit_timeout is {timeout!r}; give a number of seconds above 0.")
+            raise InputError(f"`unit_timeout` is {timeout!r}; give a number of seconds above 0.")
         if not isinstance(engine, str):
             return engine
         return make_engine(engine, self._options.get("workers", 0), self._options.get("threads"))
@@ -266,7 +266,7 @@ class _Run:
                 yield context.failure(entry.unit, entry.problem)
 
     def _units(self, catalog: Catalog) -> Iterator[Unit]:
-        """The units with what they lack. Where two pairs ask for other scores of one unit, each asks for its own."""
+        """The units with what they lack. Where two pairs want different scores of one unit, each asks for its own."""
         for entry in catalog.entries():
             unit = entry.unit
             missing = self._todo.get(unit.key, frozenset())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,9 @@ class Worker:
         self._loaded: tuple[str, Classifier | None, str | None] = ("", None, None)
         self._picture: _Picture | None = None
         self._trials: tuple[int, dict[int, Trial]] | None = None
-        self._methods: dict[int, methods.Method] = {}
+        self._method = cache(
+            lambda index: methods.create(context.recipes[index].name, **context.recipes[index].options)
+        )
         self._rows = Rows()
 
     def prepare(self, pair: int) -> str | None:
@@ -117,12 +120,6 @@ class Worker:
         classifier = self._loaded[1]
         assert classifier is not None, "a network is loaded before a unit is computed"  # noqa: S101
         return classifier
-
-    def _method(self, index: int) -> methods.Method:
-        if index not in self._methods:
-            recipe = self._context.recipes[index]
-            self._methods[index] = methods.create(recipe.name, **recipe.options)
-        return self._methods[index]
 
     def _costed(self, unit: Unit, call: Callable[..., Any], *given: Any, **more: Any) -> tuple[Any, metrics.Cost]:
         """What something makes of the network, with as many rows in a pass as memory allows, and what that cost."""

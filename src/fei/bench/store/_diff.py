@@ -1,4 +1,4 @@
-"""What two runs say differently."""
+"""How the numbers of two runs differ."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Difference:
         differing: How many of them are not equal.
         only_first: Scores that only the first run has.
         only_second: Scores that only the second has.
-        largest: The largest differences: what, both values, and whether the unit is the same by its key; if it is, the
-            same computation came out differently, else the plans mean different computations by the same names.
+        largest: The largest differences: of what, both values, and whether both units have the same key. If they have,
+            the same computation came out differently; if not, the plans mean different computations by the same names.
         means: Mean values over images and seeds that both have, and the largest single difference, where they differ.
     """
 
@@ -37,7 +37,7 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """Whether both runs say the same, and of the same things."""
+        """Whether both runs have the same scores, with the same values."""
         return not (self.differing or self.only_first or self.only_second)
 
 
@@ -47,7 +47,7 @@ def diff(first: Store, second: Store, *, most: int = 20) -> Difference:
     Args:
         first: A run.
         second: Another.
-        most: How many of the largest differences to tell.
+        most: How many of the largest differences to list.
     """
     with explained(first.folder), contextlib.closing(connect_readonly(first.folder)) as sql:
         address = (second.folder / DATABASE).resolve().as_uri()

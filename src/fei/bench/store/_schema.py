@@ -6,6 +6,7 @@ import json
 import platform
 import sqlite3
 from contextlib import closing
+from dataclasses import MISSING, fields
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -55,10 +56,7 @@ CREATE VIEW results AS
 """
 
 # What came of a unit. What a later computation leaves open (the cost, where a kept map was read) stays as it was.
-UNIT_COLUMNS = (
-    "key", "kind", "model", "data", "item", "method", "config", "target", "label", "probability", "correct", "seed",
-    "status", "error", "attempts", "seconds", "forwards", "backwards", "peak_bytes", "threads", "finished",
-)  # fmt: skip
+UNIT_COLUMNS = tuple(each.name for each in fields(Outcome) if each.name not in {"scores", "curves", "groups", "map"})
 _NEWEST = ("status", "error", "attempts", "finished")
 PUT_UNIT = (
     f"INSERT INTO units({', '.join(UNIT_COLUMNS)}) VALUES ({', '.join('?' * len(UNIT_COLUMNS))}) "  # noqa: S608
@@ -108,10 +106,7 @@ _OBJECTS = "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
 _MAY_BE_NULL = {
     "meta": {"value"},
     "pairs": {"data"},
-    "units": {
-        *("target", "label", "probability", "correct", "error", "attempts", "seconds", "forwards", "backwards"),
-        *("peak_bytes", "threads", "finished"),
-    },
+    "units": {each.name for each in fields(Outcome) if each.default is not MISSING},
     "scores": {"value"},
 }
 

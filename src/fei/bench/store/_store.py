@@ -52,7 +52,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     @classmethod
     def begun(cls, folder: Path) -> bool:
-        """Whether that run is more than an empty file, as a crash in the first moment leaves it."""
+        """Whether that run is more than an empty file, which a crash in the first moment leaves."""
         if not cls.exists(folder):
             return False
         with explained(folder), contextlib.closing(connect_readonly(Path(folder))) as connection:
@@ -103,7 +103,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
         Args:
             folder: Where it is.
-            readonly: To read alone: also while another process works on it.
+            readonly: Only to read; possible also while another process works on it.
 
         Returns:
             The store.
@@ -136,8 +136,10 @@ class Store(contextlib.AbstractContextManager["Store"]):
             try:
                 plan = parse_plan(text)
             except InputError as error:
-                told = f"The plan of the run in '{self.folder}' cannot be used any more ({str(error).rstrip('.')})"
-                raise DataError(f"{told}; restore it.") from error
+                reason = str(error).rstrip(".")
+                raise DataError(
+                    f"The plan in '{self.folder}' cannot be used any more ({reason}); restore it."
+                ) from error
             counts = self.rows("SELECT (SELECT count(*) FROM pairs), (SELECT count(*) FROM methods)")
             if counts != [(len(plan.pairs), len(plan.methods))]:
                 raise DataError(f"The plan of the run in '{self.folder}' is not that of its tables; restore it.")
@@ -151,7 +153,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     @property
     def versions(self) -> dict[str, str]:
-        """With what the run was begun."""
+        """The versions of the software that the run was begun with."""
         found = stored_json(self.meta("versions") or "{}")
         if not isinstance(found, dict):
             raise DataError(f"The database in '{self.folder}' names no versions; restore it, or begin another run.")
@@ -236,7 +238,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             sql.executemany(_schema.PUT_GROUP, ((o.key, group) for o in outcomes for group in o.groups))
 
     def link(self, rows: Iterable[Link], plan: Plan | None = None, layers: Sequence[Sequence[str]] = ()) -> None:
-        """Say which units the plan consists of; what another plan named before is no longer linked, and not lost.
+        """Say which units the plan consists of; units of an earlier plan are then no longer linked, but not lost.
 
         Failed units of which nothing is left, neither a link nor a number, are forgotten.
 

@@ -87,7 +87,7 @@ def export(store: Store, path: str | Path) -> int:
 
 
 def import_results(path: str | Path) -> Iterator[Outcome]:
-    """What came of the units in a table that `export` wrote; a unit that two rows of the plan share comes twice.
+    """The outcomes in a table that `export` wrote; a unit that two rows of the plan share comes twice.
 
     Maps are not in such a table: where a plan wants them kept, they are computed anew.
 
