@@ -153,9 +153,11 @@ def test_a_worker_that_hangs_is_ended_and_replaced(tmp_path):
         **dict.fromkeys("ab", "done"), **dict.fromkeys(["sleeps", "c", "d"], "failed"),
     }  # fmt: skip
     assert outcomes["sleeps"].error == (
-        "This took longer than 2 s, the time-out of a unit, and the worker was ended; allow more with --unit-timeout."
+        "A worker process ended while it computed this (it took longer than 2 s, the time-out of a unit); allow more "
+        "with --unit-timeout."
     )
-    assert outcomes["c"].error.startswith("Loading the network 'network 3' took longer than 2 s")
+    told = "A worker process ended while it loaded the network 'network 3' (it took longer than 2 s"
+    assert outcomes["c"].error.startswith(told)
     assert sorted(set(notes(tmp_path))) == ["a", "b", "load0", "sleeps"]
     assert notes(tmp_path).count("sleeps") == 1
 

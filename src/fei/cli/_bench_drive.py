@@ -186,15 +186,26 @@ def _say(folder: Path, summary: RunSummary, reasons: list[dict[str, Any]]) -> No
 @contextlib.contextmanager
 def shown_progress(as_json: bool) -> Iterator[OnProgress]:
     """A function to give to a run as `on_progress`."""
-    if as_json:
-        yield _paced(_JSON_SECONDS, _json_lines(sys.stdout))
-    elif sys.stderr.isatty():
+    if not as_json and sys.stderr.isatty():
         with _bar() as show:
             yield show
-    else:
-        yield _paced(
-            _LINE_SECONDS, lambda done, bad, total, pace: note(f"{done} of {total} units, {_words(bad, pace)}")
-        )
+        return
+    out, last = sys.stdout, time.monotonic()  # the former is redirected later
+
+    def tell(done: int, failed: int, total: int, pace: Pace) -> None:
+        """Tell now and then; the end of short work is left to the summary."""
+        nonlocal last
+        if time.monotonic() - last < (_JSON_SECONDS if as_json else _LINE_SECONDS):
+            return
+        last = time.monotonic()
+        if as_json:
+            left = None if pace.left is None else round(pace.left, 1)
+            line = {"done": done, "failed": failed, "total": total, "rate": round(pace.rate, 4), "seconds_left": left}
+            print_line(line, out)
+        else:
+            note(f"{done} of {total} units, {_words(failed, pace)}")
+
+    yield tell
 
 
 def print_line(document: Any, stream: TextIO | None = None) -> None:
@@ -213,32 +224,10 @@ def in_words(seconds: float) -> str:
     return " ".join(words[:2])
 
 
-def _paced(seconds: float, tell: OnProgress) -> OnProgress:
-    """Tell no more often than every so many seconds; the end of short work is left to the summary."""
-    last = time.monotonic()
-
-    def show(done: int, failed: int, total: int, pace: Pace) -> None:
-        nonlocal last
-        if time.monotonic() - last >= seconds:
-            last = time.monotonic()
-            tell(done, failed, total, pace)
-
-    return show
-
-
 def _words(failed: int, pace: Pace) -> str:
     failures = f"{failed} failed, " if failed else ""
     left = f", {in_words(pace.left)} left" if pace.left is not None else ""
     return f"{failures}{pace.rate:.3g} per second{left}"
-
-
-def _json_lines(stream: TextIO) -> OnProgress:
-    def tell(done: int, failed: int, total: int, pace: Pace) -> None:
-        left = None if pace.left is None else round(pace.left, 1)
-        line = {"done": done, "failed": failed, "total": total, "rate": round(pace.rate, 4), "seconds_left": left}
-        print_line(line, stream)
-
-    return tell
 
 
 @contextlib.contextmanager

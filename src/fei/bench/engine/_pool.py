@@ -257,17 +257,12 @@ class Pool:
         return self._context.failure(self._again.popleft(), reason, attempts)
 
     def _in_words(self, ending: Ending, overdue: bool, model: str | None = None) -> str:
+        reason, advice = ending.reason, "see that there is enough memory, or use fewer workers"
         if overdue:
-            what = "This" if model is None else f"Loading the network '{model}'"
-            return (
-                f"{what} took longer than {self._context.unit_timeout:g} s, the time-out of a unit, and the worker was "
-                "ended; allow more with --unit-timeout."
-            )
+            reason = f"it took longer than {self._context.unit_timeout:g} s, the time-out of a unit"
+            advice = "allow more with --unit-timeout"
         what = "computed this" if model is None else f"loaded the network '{model}'"
-        return (
-            f"A worker process ended while it {what} ({ending.reason}); see that there is enough memory, or use fewer "
-            "workers."
-        )
+        return f"A worker process ended while it {what} ({reason}); {advice}."
 
     def _end(self) -> None:
         try:
