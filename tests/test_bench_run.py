@@ -377,6 +377,8 @@ def test_an_engine_or_device_that_there_is_not(photos, tmp_path):
         run(plan, tmp_path, engine="abacus")
     with pytest.raises(InputError, match="Unknown device 'abacus'; choose one of cpu"):
         run(plan, tmp_path, device="abacus")
+    with pytest.raises(TypeError, match="a run has no option worker"):
+        run(plan, tmp_path, worker=2)
 
 
 def test_black_images_and_sanity_checks(photos, tmp_path):
@@ -531,6 +533,7 @@ def test_drivers_that_are_killed_lose_nothing_and_compute_nothing_twice(many, tm
         == {f"{n}.png" for n in range(MANY)} - before
     )
     assert table(folder) == table(many / "undisturbed")
+    assert list(folder.rglob(".fei-*")) == []  # nor is half a file left
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills processes by signals")

@@ -231,7 +231,8 @@ class Worker:
         trial = self._trials[1].get(int(unit.item))
         if trial is None:
             raise InputError(
-                f"Trial {unit.item} has no class that the network sees neither in black nor in a colour; ask for fewer."
+                f"Trial {unit.item} has no class that the network sees neither in black nor in a colour; ask for fewer "
+                "trials."
             )
         return trial
 

@@ -66,25 +66,18 @@ def diff(first: Store, second: Store, *, most: int = 20) -> Difference:
         def count(query: str) -> int:
             return int(sql.execute(f"SELECT count(*) FROM {query}").fetchone()[0])  # noqa: S608
 
-        common = count("both")
-        return Difference(
-            common,
-            count("both WHERE value IS NOT other"),
-            count("ours") - common,
-            count("theirs") - common,
-            dictionaries(
-                sql.execute(
-                    f"SELECT {names}, value AS first, other AS second, apart AS difference, same_unit FROM both "  # noqa: S608
-                    "WHERE value IS NOT other ORDER BY apart DESC LIMIT ?",
-                    (most,),
-                )
-            ),
-            dictionaries(
-                sql.execute(
-                    f"SELECT {', '.join(_WHERE)}, count(*) AS count, avg(value) AS first, avg(other) AS second, "  # noqa: S608
-                    "avg(other) - avg(value) AS difference, max(apart) AS largest, "
-                    "sum(value IS NOT other) AS differing "
-                    f"FROM both GROUP BY {', '.join(_WHERE)} HAVING differing > 0 ORDER BY abs(difference) DESC"
-                )
-            ),
+        largest = dictionaries(
+            sql,
+            f"SELECT {names}, value AS first, other AS second, apart AS difference, same_unit FROM both "  # noqa: S608
+            f"WHERE value IS NOT other ORDER BY apart DESC, {names} LIMIT ?",
+            most,
         )
+        where = ", ".join(_WHERE)
+        means = dictionaries(
+            sql,
+            f"SELECT {where}, count(*) AS count, avg(value) AS first, avg(other) AS second, "  # noqa: S608
+            "avg(other) - avg(value) AS difference, max(apart) AS largest, sum(value IS NOT other) AS differing "
+            f"FROM both GROUP BY {where} HAVING differing > 0 ORDER BY abs(difference) DESC, {where}",
+        )
+        common, differing = count("both"), count("both WHERE value IS NOT other")
+        return Difference(common, differing, count("ours") - common, count("theirs") - common, largest, means)

@@ -177,7 +177,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
     def results(self, kind: str = "map") -> list[dict[str, Any]]:
         """The numbers of one kind of unit: a dictionary for each row of the view `results`."""
         with explained(self.folder):
-            return dictionaries(self._connection.execute("SELECT * FROM results WHERE kind = ?", (kind,)))
+            return dictionaries(self._connection, "SELECT * FROM results WHERE kind = ?", kind)
 
     def counts(self) -> dict[str, int]:
         """How many of the plan's units are "done", "failed" and "pending"; one that two rows share counts once."""

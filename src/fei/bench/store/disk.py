@@ -53,8 +53,9 @@ def _in_words(folder: Path, reason: str, details: str = "") -> DataError | Input
     return kind(text.format(run=folder, details=details or reason, go_on=go_on))
 
 
-def dictionaries(found: sqlite3.Cursor) -> list[dict[str, Any]]:
+def dictionaries(sql: sqlite3.Connection, query: str, *arguments: Any) -> list[dict[str, Any]]:
     """The rows that a query finds, by the names of its columns."""
+    found = sql.execute(query, arguments)
     names = [column[0] for column in found.description]
     return [dict(zip(names, row, strict=True)) for row in found]
 
