@@ -132,7 +132,7 @@ def test_diff_and_merge(place, capsys):
 def test_report_and_presets(place, capsys):
     assert fei("bench", "preset") == 0
     assert "table-external" in capsys.readouterr().out
-    words = ("bench", "preset", "figure-1", "--quick", "--model", "net.py:net", "--data", "photos")
+    words = ("bench", "preset", "figure-1", "--quick", "--model", "net.py:net", "--data", "photos/a.png")
     assert fei(*words) == 0
     text = capsys.readouterr().out
     assert fei(*words, "--out", "figure.toml") == 0
@@ -140,7 +140,7 @@ def test_report_and_presets(place, capsys):
     assert "fei bench run figure.toml" in capsys.readouterr().out
     assert fei(*words, "--out", "figure.toml") == 2
     assert "is there already" in capsys.readouterr().err
-    assert fei("bench", "run", "figure.toml", "--out", "r") == 0
+    assert fei("bench", "run", "figure.toml", "--out", "r", "--threads", "1") == 0
     assert fei("bench", "report", "r") == 0
     assert "r/report/report.md" in capsys.readouterr().out
     assert "FEI-VM [fast, 10 steps]" in (place / "r" / "report" / "report.md").read_text(encoding="utf-8").replace(

@@ -96,6 +96,12 @@ class WorkerContext:
         layers = plan.sanity.layers if plan.sanity else 0
         return cls(catalog.networks, catalog.recipes, plan.metrics.batch_size, trials, layers, device, **more)
 
+    def worker(self) -> Computer:
+        """A new worker for these units."""
+        from fei.bench.engine.worker import Worker
+
+        return (self.make or Worker)(self)
+
     def outcome(self, unit: Unit, status: str, **facts: Any) -> Outcome:
         """The outcome of a unit."""
         network, recipe = self.networks[unit.pair], self.recipes[unit.method]

@@ -105,9 +105,7 @@ def _serve(pipe: Connection[Any, Any], threads: int, context: WorkerContext) -> 
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.stdout = sys.stderr  # what a user's own network prints is not the driver's result
     torch.set_num_threads(threads)
-    from fei.bench.engine.worker import Worker
-
-    worker = (context.make or Worker)(context)
+    worker = context.worker()
     loaded: set[int] = set()
     with suppress(EOFError, OSError):  # the driver is gone, or has let us go
         pipe.send(None)

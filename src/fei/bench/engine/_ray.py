@@ -176,9 +176,7 @@ class _Actor:
 
     @cached_property
     def _worker(self) -> Computer:
-        from fei.bench.engine.worker import Worker
-
-        return (self._context.make or Worker)(self._context)
+        return self._context.worker()
 
     def start(self) -> _Node:
         """Get ready, and say where."""

@@ -12,7 +12,6 @@ from fei.bench.context import WorkerContext, attempt
 from fei.bench.engine._pool import Pool, checked_count
 from fei.bench.engine._processes import Processes
 from fei.bench.engine._ray import RayEngine
-from fei.bench.engine.worker import Worker
 from fei.bench.units import Outcome, Unit
 from fei.common.machine import usable_processors
 from fei.errors import InputError
@@ -62,7 +61,7 @@ class LocalEngine:
         return self._run_here(units, context)
 
     def _run_here(self, units: Iterable[Unit], context: WorkerContext) -> Iterator[Outcome]:
-        worker = (context.make or Worker)(context)
+        worker = context.worker()
         with torch_threads(self.threads):
             for unit in units:
                 yield attempt(worker, unit, context.retries)
