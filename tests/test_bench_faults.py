@@ -146,17 +146,17 @@ class Sluggish(StandIn):
 def test_a_worker_that_hangs_is_ended_and_replaced(tmp_path):
     context = context_of(tmp_path)
     networks = (*context.networks, replace(context.networks[0], model="network 3"))
-    context = replace(context, networks=networks, retries=0, unit_timeout=2.0, make=Sluggish)
+    context = replace(context, networks=networks, retries=0, unit_timeout=3.0, make=Sluggish)
     units = [unit("a"), unit("sleeps"), unit("b"), unit("c", 3), unit("d", 3)]
     outcomes = {o.item: o for o in LocalEngine(workers=1, threads=1).run(units, context)}
     assert {item: o.status for item, o in outcomes.items()} == {
         **dict.fromkeys("ab", "done"), **dict.fromkeys(["sleeps", "c", "d"], "failed"),
     }  # fmt: skip
     assert outcomes["sleeps"].error == (
-        "A worker process ended while it computed this (it took longer than 2 s, the time-out of a unit); allow more "
+        "A worker process ended while it computed this (it took longer than 3 s, the time-out of a unit); allow more "
         "with --unit-timeout."
     )
-    told = "A worker process ended while it loaded the network 'network 3' (it took longer than 2 s"
+    told = "A worker process ended while it loaded the network 'network 3' (it took longer than 3 s"
     assert outcomes["c"].error.startswith(told)
     assert sorted(set(notes(tmp_path))) == ["a", "b", "load0", "sleeps"]
     assert notes(tmp_path).count("sleeps") == 1
