@@ -20,8 +20,7 @@ from fei.bench.plan import parse_plan
 from fei.bench.report.numbers import Numbers
 from fei.bench.report.tables import tables
 from fei.bench.store import Store
-from fei.bench.store.exchange import diff, export, merge, stored_outcomes
-from fei.bench.store.reuse import outcomes_of
+from fei.bench.store.exchange import diff, export, merge, outcomes_of, stored_outcomes
 from fei.bench.units import KEPT, Outcome
 
 PLAN = """
