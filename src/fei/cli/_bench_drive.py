@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from fei.cli._common import FAILURE, INTERRUPTED, note, print_table, say
+from fei.cli._common import FAILURE, INTERRUPTED, aside, note, print_table, say
 
 if TYPE_CHECKING:
     from fei.bench.engine.runner import OnProgress, Pace, RunSummary

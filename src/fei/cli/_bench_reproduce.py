@@ -24,7 +24,7 @@ _FORMAT = ("chunk_rows", "device", "dtype", "channels_last")
 _SCORE = ("metric", "protocol", "layer", "value")
 # What is read of a record, and the types it has there.
 _EXPLANATION: dict[str, tuple[type, ...]] = {
-    "command": (str,), "image.path": (str,), "image.sha256": (str,), "config": (dict,),
+    "command": (str,), "image.sha256": (str,), "config": (dict,),
     "config.threads": (int, NoneType), "versions": (dict,), "target.index": (int,), "seed": (int,),
 }  # fmt: skip
 _UNIT: dict[str, tuple[type, ...]] = {
@@ -151,7 +151,7 @@ def _repeat_explanation(file: Path, record: dict[str, Any], threads: int | None,
 def _request(record: dict[str, Any]) -> tuple[Path, Request]:
     """What was asked for, of which image; records of version 0.1 tell it as a command."""
     if "request" in record:
-        image, request = record["image"]["path"], Request.from_data(record["request"])
+        image, request = str(record["image"].get("path")), Request.from_data(record["request"])
     else:
         image, request = Request.from_command(record["command"])
     if not Path(image).is_file():

@@ -1,5 +1,13 @@
 """Pictures of what the methods found. The maps themselves are never rescaled; only their pictures are."""
 
-from fei.report.overlay import colorize, figure, map_image, overlay, panel, photo
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fei.common.lazy import lazy
+
+if TYPE_CHECKING:
+    from fei.report.overlay import colorize, figure, map_image, overlay, panel, photo
 
 __all__ = ["colorize", "figure", "map_image", "overlay", "panel", "photo"]
+__getattr__ = lazy(__name__, dict.fromkeys(__all__, "overlay"))

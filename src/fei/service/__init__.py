@@ -12,8 +12,9 @@ is loaded before it is needed.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fei.common.lazy import lazy
 
 if TYPE_CHECKING:
     from fei.service._collect import collect
@@ -22,19 +23,14 @@ if TYPE_CHECKING:
     from fei.service.record import explanation_files
     from fei.service.request import Request
 
-_PLACES = {
-    "Inquiry": "inquiry",
-    "Look": "looking",
-    "Request": "request",
-    "collect": "_collect",
-    "explanation_files": "record",
-    "load_network": "looking",
-    "look": "looking",
-}
 __all__ = ["Inquiry", "Look", "Request", "collect", "explanation_files", "load_network", "look"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(importlib.import_module(f"fei.service.{_PLACES[name]}"), name)
-    raise AttributeError(f"module 'fei.service' has no attribute {name!r}")
+__getattr__ = lazy(
+    __name__,
+    {
+        "Inquiry": "inquiry",
+        "Request": "request",
+        "collect": "_collect",
+        "explanation_files": "record",
+        **dict.fromkeys(("Look", "load_network", "look"), "looking"),
+    },
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,24 +19,16 @@ from fei.bench.engine._memory import Rows, out_of_memory
 from fei.bench.plan.keys import model_fingerprint
 from fei.bench.store.disk import read_map
 from fei.bench.units import BATCH_ROWS, BLACK_IMAGE, DONE, FAILED, KEPT, MAP, SANITY, Outcome, Unit, storable
-from fei.data import Box, read_image
+from fei.data import Box
 from fei.errors import InputError, ModelError
 from fei.metrics.perturbation import check_maps
 from fei.metrics.trials import Trial, Trials
 from fei.models import Classifier
+from fei.service.inquiry import Inquiry
+from fei.service.looking import Look, look
 
 _SCORES = "scores"  # the stage after the map, with rows of its own
 _NO_MEMORY = "Memory ran out even with one row in a forward pass; use fewer workers, or a machine with more."
-
-
-@dataclass(frozen=True)
-class _Picture:
-    """An image as the network takes it, (1, 3, S, S), its own width and height, and the probability of each class."""
-
-    path: str
-    inputs: Tensor
-    size: tuple[int, int]
-    probabilities: Tensor
 
 
 class Worker:
@@ -49,7 +41,7 @@ class Worker:
     def __init__(self, context: WorkerContext) -> None:
         self._context = context
         self._loaded: tuple[str, Classifier | None, str | None] = ("", None, None)
-        self._picture: _Picture | None = None
+        self._picture: Look | None = None
         self._trials: tuple[int, dict[int, Trial]] | None = None
         self._method = cache(
             lambda index: methods.create(context.recipes[index].name, **context.recipes[index].options)
@@ -126,19 +118,13 @@ class Worker:
         more |= {"generator": torch.Generator().manual_seed(unit.seed), "batch_size": self._rows.fewer.get(unit.method)}
         return metrics.measure_cost(self._classifier, lambda: call(self._classifier, *given, **more))
 
-    def _look(self, path: str) -> _Picture:
+    def _look(self, path: str) -> Look:
         """Read an image and what the network says of it; the one read last is kept for the next method."""
-        if self._picture is None or self._picture.path != path:
-            image = read_image(path)
-            inputs = self._classifier.preprocess(image)[None].to(self._context.device)
-            with torch.no_grad():
-                probabilities = self._classifier(inputs).float().softmax(1)[0]
-            if not probabilities.isfinite().all():
-                raise ModelError("The model's output holds NaN or infinite values; check its weights and input range.")
-            self._picture = _Picture(path, inputs, image.size, probabilities)
+        if self._picture is None or self._picture.source != path:
+            self._picture = look(self._classifier, path)
         return self._picture
 
-    def _about_target(self, unit: Unit, picture: _Picture) -> dict[str, Any]:
+    def _about_target(self, unit: Unit, picture: Look) -> dict[str, Any]:
         classes = len(picture.probabilities)
         predicted = int(picture.probabilities.argmax())
         target = predicted if unit.target is None else unit.target
@@ -160,10 +146,15 @@ class Worker:
         facts = self._about_target(unit, picture)
         maps = self._kept_map(unit, picture.inputs)
         if maps is None:
-            made, cost = self._costed(unit, self._method(unit.method), picture.inputs, facts["target"])
+            name = self._context.recipes[unit.method].name
+            fewer = self._rows.fewer.get(unit.method)
+            inquiry = Inquiry(
+                self._classifier, {name: self._method(unit.method)}, unit.seed, batch_size=fewer, target=facts["target"]
+            )
+            found = inquiry.find(name, picture)
             # as kept maps are, so that a kept map has the scores of a fresh one
-            maps = check_maps(made, picture.inputs)[:, None].float()
-            facts |= vars(cost)
+            maps = check_maps(found.map[None, None].to(picture.inputs.device), picture.inputs)[:, None].float()
+            facts |= vars(found.cost)
         subject = Subject(
             model=self._classifier,
             inputs=picture.inputs,

@@ -10,8 +10,16 @@ The file needs no server and no network. `fei.service.collect` runs methods and 
 describes them with `Shown` and `Panel`.
 """
 
-from fei.report.explorer._html import explorer_html, write_explorer
-from fei.report.explorer.notebook import Comparison
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fei.common.lazy import lazy
 from fei.report.explorer.shown import Guess, Panel, Shown
 
+if TYPE_CHECKING:
+    from fei.report.explorer._html import explorer_html, write_explorer
+    from fei.report.explorer.notebook import Comparison
+
 __all__ = ["Comparison", "Guess", "Panel", "Shown", "explorer_html", "write_explorer"]
+__getattr__ = lazy(__name__, {"Comparison": "notebook", "explorer_html": "_html", "write_explorer": "_html"})
