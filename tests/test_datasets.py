@@ -15,7 +15,7 @@ from PIL import Image
 from fei import data
 from fei.data import Dataset, Item
 from fei.errors import DataError, InputError
-from fei.models._torchvision import import_torchvision
+from fei.models.sources import import_torchvision
 
 # -- the data set itself -------------------------------------------------------------------------------------------
 

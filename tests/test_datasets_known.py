@@ -13,7 +13,8 @@ from PIL import Image
 from scipy.io import savemat
 
 from fei import data
-from fei.data import Item, _annotations, files
+from fei.data import Item, files
+from fei.data.sets import _annotations
 from fei.errors import DataError, InputError
 
 # Three of the 1000 synsets and their well-known indices: tench, tabby, toilet tissue.

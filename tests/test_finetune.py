@@ -15,10 +15,10 @@ from torch import nn
 
 import fei
 from fei.errors import InputError, ModelError
-from fei.models import Classifier, _finetune_whole
-from fei.models._finetune_data import hold_out, load_sets
-from fei.models._finetune_logistic import fit_logistic, fit_standardized
-from fei.models.finetune import finetune, measure, save
+from fei.models import Classifier
+from fei.models.finetune import _whole, finetune, measure, save
+from fei.models.finetune._data import hold_out, load_sets
+from fei.models.finetune._logistic import fit_logistic, fit_standardized
 
 pytestmark = pytest.mark.slow
 
@@ -342,7 +342,7 @@ def test_a_test_set_that_cannot_be_read_does_not_lose_the_training(place, capsys
 
 
 def test_ctrl_c_keeps_the_best_so_far(place, capsys, monkeypatch):
-    epoch, calls = _finetune_whole._epoch, []
+    epoch, calls = _whole._epoch, []
 
     def interrupted(*arguments):
         calls.append(1)
@@ -350,7 +350,7 @@ def test_ctrl_c_keeps_the_best_so_far(place, capsys, monkeypatch):
             raise KeyboardInterrupt
         return epoch(*arguments)
 
-    monkeypatch.setattr(_finetune_whole, "_epoch", interrupted)
+    monkeypatch.setattr(_whole, "_epoch", interrupted)
     words = ["--model", "net.py:net", "--data", "imagefolder:two", "--test", "imagefolder:six", "--whole"]
     assert run(*words, "--out", "a.safetensors") == 0
     printed, remarks = capsys.readouterr()

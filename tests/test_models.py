@@ -13,7 +13,7 @@ from fei import models
 from fei.data import demo_image
 from fei.errors import InputError, ModelError
 from fei.models import Classifier
-from fei.models._torchvision import import_torchvision
+from fei.models.sources import import_torchvision
 
 CATS = range(281, 286)  # tabby, tiger cat, Persian, Siamese, Egyptian
 

@@ -154,5 +154,5 @@ class TestHuggingFace:
     def test_it_is_needed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, "transformers", raising=False)
         monkeypatch.setattr(sys, "path", [])
-        with pytest.raises(ModelError, match=r'transformers is needed .* run: pip install "fei\[hf\]"'):
+        with pytest.raises(ModelError, match=r'transformers is needed .* run pip install "fei\[hf\]"'):
             models.load("hf:somebody/vit")

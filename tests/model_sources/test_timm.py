@@ -95,5 +95,5 @@ class TestTimm:
     def test_it_is_needed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, "timm", raising=False)
         monkeypatch.setattr(sys, "path", [])
-        with pytest.raises(ModelError, match=r'timm is needed .* not installed; run: pip install "fei\[timm\]"'):
+        with pytest.raises(ModelError, match=r'timm is needed .* not installed; run pip install "fei\[timm\]"'):
             models.load("timm:resnet50")

@@ -15,8 +15,9 @@ from torch import nn
 from fei import models
 from fei.data import demo_image
 from fei.errors import InputError, ModelError
-from fei.models import Classifier, _download
-from fei.models._from_torchvision import _of_weights
+from fei.models import Classifier
+from fei.models.sources import _download
+from fei.models.sources._torchvision import _of_weights
 
 pytestmark = pytest.mark.slow
 
@@ -198,5 +199,5 @@ class TestTorchvision:
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setattr(sys, "path", [])
-        with pytest.raises(ModelError, match=r'not installed; run: pip install "fei\[torchvision\]"'):
+        with pytest.raises(ModelError, match=r'not installed; run pip install "fei\[torchvision\]"'):
             models.load("torchvision:resnet50")

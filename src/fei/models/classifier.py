@@ -17,8 +17,7 @@ from fei.common.words import suggestion
 from fei.core.checks import is_number
 from fei.data.images import read_image, to_rgb
 from fei.errors import InputError, ModelError
-from fei.models._feature_layers import find_feature_layers
-from fei.models._forward import grey_image
+from fei.models.layers import find_feature_layers, grey_image
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

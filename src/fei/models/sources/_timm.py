@@ -1,8 +1,8 @@
 """timm:NAME, the classifiers of timm with their weights."""
 
 import fnmatch
-import importlib
 import math
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,10 +12,10 @@ from torch import nn
 
 from fei.common.words import in_brief, suggestion
 from fei.errors import InputError, ModelError
-from fei.models._checkpoint import Checkpoint, build_for, load_checkpoint
-from fei.models._download import fetch_from_hub, fetch_url
-from fei.models._torchvision import import_torchvision
 from fei.models.classifier import Classifier
+from fei.models.sources._checkpoint import Checkpoint, build_for, load_checkpoint
+from fei.models.sources._download import fetch_from_hub, fetch_url
+from fei.models.sources._packages import import_beside_torchvision
 
 _IMAGENET = 1000
 
@@ -23,19 +23,10 @@ _IMAGENET = 1000
 def load_from_timm(name: str, checkpoint: Checkpoint | None) -> Classifier:
     """Build a classifier of timm, with its weights and the preprocessing that belongs to them.
 
-    Args:
-        name: "ARCHITECTURE" for its default weights, "ARCHITECTURE.TAG" for certain ones, either with "@none" for
-            random weights.
-        checkpoint: Weights to take instead; nothing is downloaded then.
-
-    Returns:
-        The network as a classifier.
-
-    Raises:
-        InputError: If there is no such network, or it has no weights.
-        ModelError: If timm is not installed, the weights cannot be had, or the checkpoint does not fit.
+    The name is "ARCHITECTURE" for its default weights, "ARCHITECTURE.TAG" for certain ones, either with "@none" for
+    random weights. With a checkpoint nothing is downloaded.
     """
-    timm = _import_timm()
+    timm = import_beside_torchvision("timm", "timm")
     name, _, wanted = name.partition("@")
     if wanted.casefold() not in ("", "none"):
         raise InputError(
@@ -47,15 +38,12 @@ def load_from_timm(name: str, checkpoint: Checkpoint | None) -> Classifier:
         hint = suggestion(name, known, "check the name.")
         raise InputError(f"timm has no network '{name}'; {hint} See: fei models 'timm:*'.")
     if wanted or checkpoint is not None:
-        network, other = build_for(checkpoint, lambda classes: _build(timm, name, classes))
+        network, other = build_for(checkpoint, partial(timm.create_model, name))
     else:
         network, other = _build_with_weights(timm, name), None
     classifier = Classifier(network, **_settings(timm, network, name))
-    if other is not None:
-        classifier.labels = None
-    if checkpoint is not None:
-        load_checkpoint(classifier, checkpoint)
-    return classifier
+    classifier.labels = classifier.labels if other is None else None
+    return load_checkpoint(classifier, checkpoint)
 
 
 def timm_names(pattern: str) -> list[str]:
@@ -63,28 +51,11 @@ def timm_names(pattern: str) -> list[str]:
 
     Networks with weights are named with their tag, those without with "@none".
     """
-    timm = _import_timm()
+    timm = import_beside_torchvision("timm", "timm")
     tagged = timm.list_pretrained()
     with_weights = {name.partition(".")[0] for name in tagged}
     names = [*tagged, *(f"{name}@none" for name in timm.list_models() if name not in with_weights)]
     return sorted(name for name in names if fnmatch.fnmatchcase(name.removesuffix("@none"), pattern))
-
-
-def _import_timm() -> ModuleType:
-    import_torchvision()  # timm needs it, and cannot mend it
-    try:
-        return importlib.import_module("timm")
-    except ModuleNotFoundError as error:
-        if error.name != "timm":
-            raise
-        raise ModelError('timm is needed for this and is not installed; run: pip install "fei[timm]"') from error
-
-
-def _build(timm: ModuleType, name: str, classes: int | None = None, **options: Any) -> nn.Module:
-    if classes is not None:
-        options["num_classes"] = classes
-    network: nn.Module = timm.create_model(name, **options)
-    return network
 
 
 def _build_with_weights(timm: ModuleType, name: str) -> nn.Module:
@@ -95,7 +66,8 @@ def _build_with_weights(timm: ModuleType, name: str) -> nn.Module:
     try:
         with torch.random.fork_rng(devices=[]):  # the initial weights are drawn only to be overwritten
             # The file is named since timm would ask the hub again, and wait long where nobody answers.
-            return _build(timm, name, pretrained=True, pretrained_cfg_overlay={"file": str(file)})
+            network: nn.Module = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": str(file)})
+            return network
     except Exception as error:  # a damaged file makes timm raise nearly anything
         raise ModelError(
             f"The weights {file} of timm's {name} cannot be read ({in_brief(error)}); delete them to download them "

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from fei.data import Dataset, Item
 from fei.errors import ModelError
-from fei.models._head import find_head
 from fei.models.classifier import Classifier
+from fei.models.layers import find_head
 from fei.progress import Progress, reporter
 
 _PATIENCE = 3

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fei.errors import InputError
-from fei.models._checkpoint import Checkpoint, read_checkpoint
-from fei.models._from_file import load_from_file
-from fei.models._from_hf import load_from_hf
-from fei.models._from_package import load_from_package
-from fei.models._from_timm import load_from_timm, timm_names
-from fei.models._from_torchvision import load_from_torchvision, torchvision_names
 from fei.models.classifier import Classifier
-from fei.models.embedded import load_efficientnet_lite0
+from fei.models.sources._checkpoint import Checkpoint, read_checkpoint
+from fei.models.sources._embedded import load_efficientnet_lite0
+from fei.models.sources._hf import load_from_hf
+from fei.models.sources._own import load_from_file, load_from_package
+from fei.models.sources._timm import load_from_timm, timm_names
+from fei.models.sources._torchvision import load_from_torchvision, torchvision_names
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fei.common.words import suggestion
-from fei.data._cub import load_cub
-from fei.data._folders import load_imagefolder, load_path
-from fei.data._imagenet import load_imagenet
-from fei.data._table import load_csv
-from fei.data._voc import load_voc
 from fei.data.dataset import Dataset
+from fei.data.sets._cub import load_cub
+from fei.data.sets._folders import load_imagefolder, load_path
+from fei.data.sets._imagenet import load_imagenet
+from fei.data.sets._table import load_csv
+from fei.data.sets._voc import load_voc
 from fei.errors import InputError
 
 

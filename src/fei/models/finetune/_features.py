@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from fei.common.words import in_brief
 from fei.data import Dataset, Item
 from fei.errors import DataError, ModelError
-from fei.models._finetune_logistic import Fit
 from fei.models.classifier import Classifier
+from fei.models.finetune._logistic import Fit
 from fei.progress import Progress, reporter
 
 

@@ -1,9 +1,9 @@
 """hf:ID, image classifiers of Hugging Face, from the hub or from a folder."""
 
-import importlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,10 +13,10 @@ from torch import nn
 
 from fei.common.words import first_few, in_brief
 from fei.errors import InputError, ModelError
-from fei.models._checkpoint import Checkpoint, build_for, load_checkpoint
-from fei.models._download import fetch_folder_from_hub
-from fei.models._torchvision import import_torchvision
 from fei.models.classifier import Classifier
+from fei.models.sources._checkpoint import Checkpoint, build_for, load_checkpoint
+from fei.models.sources._download import fetch_folder_from_hub
+from fei.models.sources._packages import import_beside_torchvision
 
 _BILINEAR = 2  # Pillow's number of it
 
@@ -24,20 +24,11 @@ _BILINEAR = 2  # Pillow's number of it
 def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
     """Load an image classifier that the transformers library knows, with the preprocessing that belongs to it.
 
-    Only .safetensors files are read, and no code that comes with a model is ever run.
-
-    Args:
-        name: The ID of a model on the hub, such as "google/vit-base-patch16-224", or a folder with one.
-        checkpoint: Weights to take instead; only the configuration is downloaded then.
-
-    Returns:
-        The network as a classifier.
-
-    Raises:
-        InputError: If there is no such model.
-        ModelError: If transformers is not installed, the model cannot be had or used, or the checkpoint does not fit.
+    Only .safetensors files are read, and no code that comes with a model is ever run. The name is the ID of a model on
+    the hub, such as "google/vit-base-patch16-224", or a folder with one. With a checkpoint only the configuration is
+    downloaded.
     """
-    transformers = _import_transformers()
+    transformers = import_beside_torchvision("transformers", "hf")
     if not name:
         raise InputError("The model's ID is missing after 'hf:'; write hf:ID, or hf:path/to/folder.")
     folder = Path(name) if Path(name).is_dir() else _fetch(name, with_weights=checkpoint is None)
@@ -53,7 +44,7 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
             if checkpoint is None:
                 network, other = _with_weights(transformers, folder, name), None
             else:
-                network, other = build_for(checkpoint, lambda classes: _build(transformers, config, classes))
+                network, other = build_for(checkpoint, partial(_build, transformers, config))
         labels = _labels(config.id2label) if other is None else None
         classifier = Classifier(network, labels=labels, **_preprocessing(processor, name))
     except ModelError:
@@ -63,19 +54,7 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
             f"The model '{name}' cannot be loaded ({in_brief(error)}); it must be an image classifier that "
             "transformers knows without code of its own."
         ) from error
-    if checkpoint is not None:
-        load_checkpoint(classifier, checkpoint)
-    return classifier
-
-
-def _import_transformers() -> ModuleType:
-    import_torchvision()  # transformers prepares images with it, and cannot mend it
-    try:
-        return importlib.import_module("transformers")
-    except ModuleNotFoundError as error:
-        if error.name != "transformers":
-            raise
-        raise ModelError('transformers is needed for this and is not installed; run: pip install "fei[hf]"') from error
+    return load_checkpoint(classifier, checkpoint)
 
 
 def _fetch(name: str, *, with_weights: bool) -> Path:
@@ -126,9 +105,9 @@ def _with_weights(transformers: ModuleType, folder: Path, name: str) -> nn.Modul
     return network
 
 
-def _build(transformers: ModuleType, config: Any, classes: int | None) -> nn.Module:
-    if classes is not None:
-        config.num_labels = classes
+def _build(transformers: ModuleType, config: Any, num_classes: int | None = None) -> nn.Module:
+    if num_classes is not None:
+        config.num_labels = num_classes
     network: nn.Module = transformers.AutoModelForImageClassification.from_config(config, trust_remote_code=False)
     return network
 

@@ -6,6 +6,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -13,11 +14,11 @@ from torch import Tensor, nn
 
 from fei.common.words import suggestion
 from fei.errors import InputError
-from fei.models._checkpoint import Checkpoint, build_for, load_checkpoint, read_checkpoint
-from fei.models._download import fetch_url
-from fei.models._torchvision import import_torchvision
 from fei.models.classifier import IMAGENET_MEAN, IMAGENET_STD, Classifier
-from fei.models.embedded import imagenet_labels
+from fei.models.sources._checkpoint import Checkpoint, build_for, load_checkpoint, read_checkpoint
+from fei.models.sources._download import fetch_url
+from fei.models.sources._embedded import imagenet_labels
+from fei.models.sources._packages import import_torchvision
 
 # The paper's. Of all others torchvision's DEFAULT is taken; that of resnet50 would be IMAGENET1K_V2, a newer training.
 _DEFAULTS = {"resnet50": "IMAGENET1K_V1", "vgg16": "IMAGENET1K_V1"}
@@ -35,17 +36,9 @@ def load_from_torchvision(name: str, checkpoint: Checkpoint | None) -> Classifie
     The default weights are torchvision's own DEFAULT, except for resnet50 and vgg16: there they are IMAGENET1K_V1, on
     which the paper's results rest. (The DEFAULT of ResNet50 is IMAGENET1K_V2, which was trained by another recipe.)
 
-    Args:
-        name: "NAME", "NAME@WEIGHTS" in upper or lower case, or "NAME@none" for random weights, ImageNet's mean and
-            deviation, and 224 pixels (Inception: 299).
-        checkpoint: Weights to take instead; nothing is downloaded then, and "@WEIGHTS" stands for the preprocessing.
-
-    Returns:
-        The network as a classifier.
-
-    Raises:
-        InputError: If there is no such network, or it has no such weights.
-        ModelError: If torchvision is not installed, the weights cannot be had, or the checkpoint does not fit.
+    The name is "NAME", "NAME@WEIGHTS" in upper or lower case, or "NAME@none" for random weights, ImageNet's mean and
+    deviation, and 224 pixels (Inception: 299). With a checkpoint nothing is downloaded, and "@WEIGHTS" stands for the
+    preprocessing.
     """
     models = import_torchvision().models
     name, _, wanted = name.partition("@")
@@ -58,12 +51,10 @@ def load_from_torchvision(name: str, checkpoint: Checkpoint | None) -> Classifie
     if checkpoint is not None:
         checkpoint = replace(checkpoint, state=_todays_names(checkpoint.state))
 
-    network, other = build_for(checkpoint, lambda classes: _build(models, name, weights, classes, checkpoint is None))
+    network, other = build_for(checkpoint, partial(_build, models, name, weights, checkpoint is None))
     settings = _plain(name) if weights is None else _of_weights(weights)
     classifier = Classifier(network, **settings | ({} if other is None else {"labels": None}))
-    if checkpoint is not None:
-        load_checkpoint(classifier, checkpoint)
-    return classifier
+    return load_checkpoint(classifier, checkpoint)
 
 
 def torchvision_names(pattern: str) -> list[str]:
@@ -89,9 +80,8 @@ def _choose_weights(models: ModuleType, name: str, wanted: str) -> Any:
     raise InputError(f"torchvision's {name} has no weights '{wanted}'; {hint}")
 
 
-def _build(models: ModuleType, name: str, weights: Any, classes: int | None, initialize: bool) -> nn.Module:
+def _build(models: ModuleType, name: str, weights: Any, initialize: bool, **options: Any) -> nn.Module:
     """The architecture that weights are for, without them."""
-    options: dict[str, Any] = {} if classes is None else {"num_classes": classes}
     if name in ("googlenet", "inception_v3"):
         # Their weights are TensorFlow's, which were trained on another normalisation than ImageNet's usual one.
         options |= {"aux_logits": False, "transform_input": weights is not None}

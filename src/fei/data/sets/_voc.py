@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from fei.data._annotations import Annotated, read_objects
 from fei.data.dataset import Box, Dataset, Item
 from fei.data.files import absent, entries, find_images, folder_and_split, inside, malformed, read_lines, subfolders
+from fei.data.sets._annotations import Annotated, read_objects
 from fei.errors import DataError, InputError
 
 VOC_CLASSES = (

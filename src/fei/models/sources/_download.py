@@ -7,7 +7,8 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -34,27 +35,25 @@ def fetch_url(url: str) -> Path:
     """
     name = Path(urlparse(url).path).name
     file = Path(torch.hub.get_dir()) / "checkpoints" / name
-    digest = re.search(r"-([0-9a-f]{8,})\.", name)
+    match = re.search(r"-([0-9a-f]{8,})\.", name)
+    digest = match and match[1]
+
+    def download() -> Path:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shown = sys.stderr is not None and sys.stderr.isatty()
+        torch.hub.download_url_to_file(url, str(file), digest, progress=shown)
+        return file
+
     if not file.is_file():
-        reason = unreachable(url)
-        if reason is None:
-            try:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                torch.hub.download_url_to_file(
-                    url, str(file), digest and digest[1], progress=sys.stderr is not None and sys.stderr.isatty()
+        advice = f"download them elsewhere and put them at {file}"
+        _download(url, download, f"The weights '{name}' are not on this machine", advice)
+    if digest is not None:
+        with file.open("rb") as stream:
+            if not hashlib.file_digest(stream, "sha256").hexdigest().startswith(digest):
+                raise ModelError(
+                    f"The file {file} is not what its name says, as its SHA-256 does not begin with {digest}; delete "
+                    f"it, and download it again from {url}."
                 )
-            except Exception as error:  # no space, no permission, a lost connection, a wrong hash
-                reason = in_brief(error)
-        if reason is not None:
-            raise ModelError(
-                f"The weights '{name}' are not on this machine and cannot be downloaded from {url} ({reason}); "
-                f"download them elsewhere and put them at {file}."
-            )
-    if digest is not None and not _has_digest(file, digest[1]):
-        raise ModelError(
-            f"The file {file} is not what its name says: its SHA-256 does not begin with {digest[1]}; delete it, and "
-            f"download it again from {url}."
-        )
     return file
 
 
@@ -72,25 +71,19 @@ def fetch_from_hub(repository: str, names: Sequence[str], *, advice: str) -> Pat
     Raises:
         ModelError: If it cannot be downloaded.
     """
-    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
-    for name in names:
-        try:
-            return Path(hf_hub_download(repository, name, local_files_only=True))
-        except EntryNotFoundError:
-            continue
-    url = f"{constants.ENDPOINT}/{repository}/resolve/main/{names[0]}"
-    reason = unreachable(url)
-    for name in names if reason is None else ():
-        try:
-            return Path(hf_hub_download(repository, name))
-        except EntryNotFoundError as error:
-            reason = in_brief(error)
-        except Exception as error:  # no space, no permission, a lost connection
-            reason = in_brief(error)
-            break
-    raise _not_from_hub(names[0], repository, url, str(reason), advice)
+    def find(*, locally: bool) -> Path:
+        *others, last = names
+        for name in others:
+            with suppress(EntryNotFoundError):
+                return Path(hf_hub_download(repository, name, local_files_only=locally))
+        return Path(hf_hub_download(repository, last, local_files_only=locally))
+
+    with suppress(EntryNotFoundError):
+        return find(locally=True)
+    return _from_hub(repository, names[0], lambda: find(locally=False), advice)
 
 
 def fetch_folder_from_hub(repository: str, patterns: Sequence[str], *, needed: str, advice: str) -> Path:
@@ -109,28 +102,22 @@ def fetch_folder_from_hub(repository: str, patterns: Sequence[str], *, needed: s
         InputError: If there is no such repository.
         ModelError: If it cannot be downloaded.
     """
-    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 
-    unknown = f"'{repository}' is neither a folder here nor a model of Hugging Face; check the path or the name."
-    try:
-        folder = Path(snapshot_download(repository, allow_patterns=list(patterns), local_files_only=True))
+    def find(*, locally: bool) -> Path:
+        try:
+            return Path(snapshot_download(repository, allow_patterns=list(patterns), local_files_only=locally))
+        except (HFValidationError, RepositoryNotFoundError) as error:
+            raise InputError(
+                f"'{repository}' is neither a folder here nor a model of Hugging Face; check the path or the name."
+            ) from error
+
+    with suppress(LocalEntryNotFoundError):
+        folder = find(locally=True)
         if any(folder.glob(needed)):
             return folder
-    except HFValidationError as error:
-        raise InputError(unknown) from error
-    except LocalEntryNotFoundError:
-        pass
-    url = f"{constants.ENDPOINT}/{repository}/resolve/main/{needed.replace('*', '')}"
-    reason = unreachable(url)
-    if reason is None:
-        try:
-            return Path(snapshot_download(repository, allow_patterns=list(patterns)))
-        except RepositoryNotFoundError as error:
-            raise InputError(unknown) from error
-        except Exception as error:  # no space, no permission, a lost connection
-            reason = in_brief(error)
-    raise _not_from_hub(needed.replace("*", ""), repository, url, reason, advice)
+    return _from_hub(repository, needed.replace("*", ""), lambda: find(locally=False), advice)
 
 
 def unreachable(url: str) -> str | None:
@@ -143,7 +130,7 @@ def unreachable(url: str) -> str | None:
                 answers.append(None)
         except urllib.error.HTTPError as error:
             answers.append(in_brief(error) if error.code >= 500 else None)
-        except urllib.error.URLError as error:  # whose certificate is trusted is for him who downloads to say
+        except urllib.error.URLError as error:  # whose certificate is trusted is for the one who downloads to say
             answers.append(None if isinstance(error.reason, ssl.SSLError) else in_brief(error))
         except Exception as error:
             answers.append(in_brief(error))
@@ -155,15 +142,21 @@ def unreachable(url: str) -> str | None:
     return answers[0] if answers else f"no answer within {_PATIENCE:.0f} seconds"
 
 
-def _has_digest(file: Path, beginning: str) -> bool:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest().startswith(beginning)
-
-
-def _not_from_hub(name: str, repository: str, url: str, reason: str, advice: str) -> ModelError:
+def _from_hub(repository: str, name: str, download: Callable[[], Path], advice: str) -> Path:
     from huggingface_hub import constants
 
-    return ModelError(
-        f"The file '{name}' of '{repository}' is not in the cache {constants.HF_HUB_CACHE} and cannot be downloaded "
-        f"from {url} ({reason}); {advice}."
-    )
+    url = f"{constants.ENDPOINT}/{repository}/resolve/main/{name}"
+    absent = f"The file '{name}' of '{repository}' is not in the cache {constants.HF_HUB_CACHE}"
+    return _download(url, download, absent, advice)
+
+
+def _download(url: str, download: Callable[[], Path], absent: str, advice: str) -> Path:
+    reason = unreachable(url)
+    if reason is None:
+        try:
+            return download()
+        except InputError:
+            raise
+        except Exception as error:  # no space, no permission, a lost connection, a wrong hash
+            reason = in_brief(error)
+    raise ModelError(f"{absent} and cannot be downloaded from {url} ({reason}); {advice}.")

@@ -16,12 +16,12 @@ from fei.common.files import write_file
 from fei.common.words import in_brief
 from fei.data import Dataset
 from fei.errors import InputError, ModelError
-from fei.models._finetune_data import class_names, hold_out, labelled, load_sets
-from fei.models._finetune_features import batches, extract
-from fei.models._finetune_head import WEIGHT_DECAY, fit_head, install
-from fei.models._finetune_whole import Training, train_whole
-from fei.models._head import find_head, replace_head
 from fei.models.classifier import Classifier
+from fei.models.finetune._data import class_names, hold_out, labelled, load_sets
+from fei.models.finetune._features import batches, extract
+from fei.models.finetune._head import WEIGHT_DECAY, fit_head, install
+from fei.models.finetune._whole import Training, train_whole
+from fei.models.layers import find_head, replace_head
 from fei.progress import Progress
 
 __all__ = ["BATCH_SIZE", "EPOCHS", "LR", "STEPS", "Finetuned", "Score", "finetune", "load_sets", "measure", "save"]

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fei.data import Dataset
-from fei.models._finetune_features import Features
-from fei.models._finetune_logistic import Fit, fit_standardized
-from fei.models._head import find_head
 from fei.models.classifier import Classifier
+from fei.models.finetune._features import Features
+from fei.models.finetune._logistic import Fit, fit_standardized
+from fei.models.layers import find_head
 from fei.progress import Progress, reporter
 
 WEIGHT_DECAY = 1e-3

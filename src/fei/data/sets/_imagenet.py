@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from fei.data._annotations import read_objects
-from fei.data._imagenet_truth import read_truth, synset_indices
 from fei.data.dataset import Dataset, Item
 from fei.data.files import existing_folder, find_images, subfolders
+from fei.data.sets._annotations import read_objects
+from fei.data.sets._imagenet_truth import read_truth, synset_indices
 from fei.errors import DataError
 
 _SYNSET = re.compile(r"n[0-9]{8}")

@@ -10,9 +10,9 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from fei.data._matlab import Value, read_table
 from fei.data.dataset import Box
 from fei.data.files import malformed, read_bytes, read_lines, read_text
+from fei.data.sets._matlab import Value, read_table
 from fei.errors import DataError
 
 _KAGGLE = "LOC_val_solution.csv"
