@@ -18,7 +18,7 @@ from fei.errors import InputError, ModelError
 from fei.models import Classifier
 from fei.models.finetune import _whole, finetune, measure, save
 from fei.models.finetune._data import hold_out, load_sets
-from fei.models.finetune._logistic import fit_logistic, fit_standardized
+from fei.models.finetune._head import fit_logistic
 
 pytestmark = pytest.mark.slow
 
@@ -118,8 +118,8 @@ def test_features_are_standardized_and_the_weights_are_for_those_as_given():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(30, 5, generator=generator, dtype=torch.float64)
     y = torch.arange(30) % 3
-    plain = fit_standardized(x, y, 3, 0.01)
-    moved = fit_standardized(100 * x + 7, y, 3, 0.01)
+    plain = fit_logistic(x, y, 3, 0.01, standardize=True)
+    moved = fit_logistic(100 * x + 7, y, 3, 0.01, standardize=True)
     torch.testing.assert_close(plain.logits(x), moved.logits(100 * x + 7), atol=1e-4, rtol=0)
     standard = (x - x.mean(0)) / (x - x.mean(0)).square().mean().sqrt()
     torch.testing.assert_close(plain.logits(x), fit_logistic(standard, y, 3, 0.01).logits(standard), atol=1e-4, rtol=0)
@@ -168,7 +168,7 @@ def test_relu_after_the_layer_changes_nothing(place):
     x = torch.stack([classifier.preprocess(item.path) for item in data])
     with torch.no_grad():
         features = classifier.network[:4](x).mean((2, 3))
-    fit = fit_standardized(features, torch.tensor([item.label for item in data]), 3, 0.01)
+    fit = fit_logistic(features, torch.tensor([item.label for item in data]), 3, 0.01, standardize=True)
     logits = finetune(classifier, data, weight_decay=0.01).classifier(x).double()
     torch.testing.assert_close(logits.softmax(1), fit.logits(features).softmax(1), atol=1e-4, rtol=0)
 

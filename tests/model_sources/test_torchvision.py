@@ -128,7 +128,7 @@ class TestTorchvision:
     def test_a_file_that_is_not_what_its_name_says(self, cache: Path) -> None:
         (cache / "resnet50-0676ba61.pth").write_bytes(b"cut short")
         with pytest.raises(
-            ModelError, match="not what its name says: its SHA-256 does not begin with 0676ba61; delete"
+            ModelError, match="not what its name says, as its SHA-256 does not begin with 0676ba61; delete"
         ):
             models.load("torchvision:resnet50")
 
@@ -137,7 +137,7 @@ class TestTorchvision:
     ) -> None:
         weights = torchvision.models.SqueezeNet1_1_Weights.IMAGENET1K_V1
         put_weights(weights, {"surprise": RunsCode(tmp_path / "trace")}, cache, monkeypatch)
-        with pytest.raises(ModelError, match="was refused: .* Python objects besides tensors"):
+        with pytest.raises(ModelError, match="was refused, since .* Python objects besides tensors"):
             models.load("torchvision:squeezenet1_1")
         assert not (tmp_path / "trace").exists()
 

@@ -1,9 +1,13 @@
 """Looking for images and reading lists that anyone may have made: each folder once, and nothing of unbearable size."""
 
+import csv
 import heapq
+import io
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 from fei.errors import DataError, InputError
 
@@ -142,6 +146,34 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(read_text(file).split("\n"), start=1):
         if stripped := line.strip():
             yield number, stripped
+
+
+def read_csv(file: Path, advice: str, **options: Any) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file, each with the number of its last line.
+
+    Args:
+        file: The file.
+        advice: What to do where it is no CSV, as the end of a sentence.
+        options: How `csv.reader` reads it.
+
+    Raises:
+        DataError: If it is no CSV.
+    """
+    rows = csv.reader(io.StringIO(read_text(file)), **options)
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:
+        raise DataError(f"Line {rows.line_num} of '{file}' is not CSV ({error}); {advice}.") from error
+
+
+def finite_numbers(texts: Sequence[str]) -> list[float]:
+    """Texts as numbers; none at all if one of them is not a finite number."""
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError:
+        return []
+    return numbers if all(map(math.isfinite, numbers)) else []
 
 
 def malformed(file: Path, line: int, content: str, expected: str) -> DataError:

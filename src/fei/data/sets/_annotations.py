@@ -1,13 +1,12 @@
 """Objects and boxes from XML files in PASCAL VOC's format, read without trust."""
 
-import math
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from fei.data.dataset import Box
-from fei.data.files import read_bytes
+from fei.data.files import finite_numbers, read_bytes
 from fei.errors import DataError
 
 MAX_XML_BYTES = 1_000_000
@@ -53,14 +52,10 @@ def read_objects(file: Path) -> tuple[list[Annotated], list[str]]:
 
 def _edge(element: Element, edge: str, file: Path) -> float:
     text = (element.findtext(f"bndbox/{edge}") or "").strip()
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        has = f"<{edge}> {text[:40]!r}" if text else f"no <{edge}>"
-        raise DataError(f"The object on line {element.get('line')} of '{file}' has {has}; a number was expected.")
-    return value
+    for value in finite_numbers([text]):
+        return value
+    has = f"<{edge}> {text[:40]!r}" if text else f"no <{edge}>"
+    raise DataError(f"The object on line {element.get('line')} of '{file}' has {has}; a number was expected.")
 
 
 def _parse(file: Path) -> Element:

@@ -1,7 +1,5 @@
 """The classes of ImageNet's validation images, which their names do not tell: three lists that do."""
 
-import csv
-import io
 import os
 import re
 from collections.abc import Sequence
@@ -11,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from fei.data.dataset import Box
-from fei.data.files import malformed, read_bytes, read_lines, read_text
+from fei.data.files import malformed, read_bytes, read_csv, read_lines
 from fei.data.sets._matlab import Value, read_table
 from fei.errors import DataError
 
@@ -128,27 +126,26 @@ def _whole(value: Value) -> str:
 def _read_kaggle(file: Path) -> Truth:
     """Kaggle's table: an image's name, and for each object a synset id and four edges."""
     truth = Truth(file)
-    rows = csv.reader(io.StringIO(read_text(file)))
-    try:
-        header = next(rows, [])
-        if header != ["ImageId", "PredictionString"]:
-            raise malformed(file, 1, ",".join(header), "'ImageId,PredictionString' was expected")
-        for row in filter(None, rows):
-            image = _KAGGLE_IMAGE.fullmatch(row[0])
-            try:
-                synset, boxes = _objects(row[1] if len(row) == 2 else "")
-            except ValueError:
-                image = None
-            if image is None:
-                expected = "an image's name and, for each object, a synset id and four numbers were expected"
-                raise malformed(file, rows.line_num, ",".join(row), expected)
-            number = int(image[1])
-            truth.labels[number] = synset_indices()[synset]
-            truth.boxes[number] = tuple(box for box in boxes if box[0] < box[2] and box[1] < box[3])
-            if len(boxes) > len(truth.boxes[number]):
-                truth.problems.append(f"A box on line {rows.line_num} of '{file}' has no area; it was left out.")
-    except csv.Error as error:
-        raise DataError(f"Line {rows.line_num} of '{file}' is not CSV ({error}); download it again.") from error
+    rows = read_csv(file, "download it again")
+    _, header = next(rows, (1, []))
+    if header != ["ImageId", "PredictionString"]:
+        raise malformed(file, 1, ",".join(header), "'ImageId,PredictionString' was expected")
+    for line, row in rows:
+        if not row:
+            continue
+        image = _KAGGLE_IMAGE.fullmatch(row[0])
+        try:
+            synset, boxes = _objects(row[1] if len(row) == 2 else "")
+        except ValueError:
+            image = None
+        if image is None:
+            expected = "an image's name and, for each object, a synset id and four numbers were expected"
+            raise malformed(file, line, ",".join(row), expected)
+        number = int(image[1])
+        truth.labels[number] = synset_indices()[synset]
+        truth.boxes[number] = tuple(box for box in boxes if box[0] < box[2] and box[1] < box[3])
+        if len(boxes) > len(truth.boxes[number]):
+            truth.problems.append(f"A box on line {line} of '{file}' has no area; it was left out.")
     return truth
 
 

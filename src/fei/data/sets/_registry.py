@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from fei.common.words import suggestion
@@ -23,33 +22,28 @@ class SpecForm(NamedTuple):
     description: str
 
 
-@dataclass(frozen=True)
-class _Source:
-    """A kind of data set: the word before the colon, how the rest is written, what it is, and who loads it."""
-
-    form: str
-    description: str
-    load: Callable[[str, str], Dataset]
-
+# Makes the data set of what follows the word and its colon, and of the whole specification. It raises an InputError if
+# there is no such place or split, and a DataError if its content cannot be used or none of its images is there.
+_Loader = Callable[[str, str], Dataset]
 
 _PLAIN = (
     SpecForm("path/to/image.jpg", "one image"),
     SpecForm("path/to/folder", "all images below a folder"),
     SpecForm("photos/**/*.jpg", "the images that a pattern matches"),
 )
-_SOURCES = {
-    "imagefolder": _Source("imagefolder:DIR", "a folder of images for each class", load_imagefolder),
-    "imagenet": _Source("imagenet:DIR", "ImageNet validation, in synset folders or flat with its lists", load_imagenet),
-    "cub": _Source("cub:DIR[@train|@test]", "CUB-200-2011, with boxes", load_cub),
-    "voc": _Source("voc:DIR[@SPLIT]", "PASCAL VOC, with boxes", load_voc),
-    "csv": _Source("csv:FILE", "a table with path,label[,left,top,right,bottom]", load_csv),
+_SOURCES: dict[str, tuple[_Loader, str, str]] = {
+    "imagefolder": (load_imagefolder, "DIR", "a folder of images for each class"),
+    "imagenet": (load_imagenet, "DIR", "ImageNet validation, in synset folders or flat with its lists"),
+    "cub": (load_cub, "DIR[@train|@test]", "CUB-200-2011, with boxes"),
+    "voc": (load_voc, "DIR[@SPLIT]", "PASCAL VOC, with boxes"),
+    "csv": (load_csv, "FILE", "a table with path,label[,left,top,right,bottom]"),
 }
 _WORD = re.compile(r"([A-Za-z_]{2,}):(.*)", re.DOTALL)  # one letter would be a Windows drive
 
 
 def available() -> list[SpecForm]:
     """How the data sets that `load` knows are written, each with a description."""
-    return [*_PLAIN, *(SpecForm(source.form, source.description) for source in _SOURCES.values())]
+    return [*_PLAIN, *(SpecForm(f"{word}:{rest}", meaning) for word, (_, rest, meaning) in _SOURCES.items())]
 
 
 def load(spec: str) -> Dataset:
@@ -66,15 +60,15 @@ def load(spec: str) -> Dataset:
         InputError: If the specification names nothing that exists.
         DataError: If the data set is there and cannot be used, or none of its images can be found.
     """
-    source, rest = check_spec(spec)
-    return load_path(spec, spec) if source is None else source.load(rest, spec)
+    word, rest = check_spec(spec)
+    return _SOURCES[word][0](rest, spec) if word else load_path(spec, spec)
 
 
-def check_spec(spec: str) -> tuple[_Source | None, str]:
+def check_spec(spec: str) -> tuple[str, str]:
     """Look at the form of a specification alone, not at what it names.
 
     Returns:
-        The kind of data set and what follows its word; None for a path.
+        The word for the kind of data set and what follows it; the word is empty for a path.
 
     Raises:
         InputError: If it has no such form.
@@ -83,12 +77,11 @@ def check_spec(spec: str) -> tuple[_Source | None, str]:
     if not isinstance(spec, str) or not spec:
         raise InputError(f"The data set is given as {spec!r}; give one of: {forms}.")
     word, rest = match.groups() if (match := _WORD.fullmatch(spec)) else ("", "")
-    source = _SOURCES.get(word)
-    if source is not None and not rest:
-        raise InputError(f"The data set '{spec}' names no place; the form is {source.form}.")
-    if source is None and word and not os.path.exists(spec):
-        close = suggestion(word, _SOURCES, f"give a path or one of: {forms}.", most=1)
-        for name, each in _SOURCES.items():
-            close = close.replace(f"mean {name}?", f"mean {each.form}?")
-        raise InputError(f"There is no kind of data set '{word}'; {close}")
-    return source, rest
+    if word in _SOURCES and not rest:
+        raise InputError(f"The data set '{spec}' names no place; the form is {word}:{_SOURCES[word][1]}.")
+    if word in _SOURCES or not word or os.path.exists(spec):
+        return (word, rest) if word in _SOURCES else ("", spec)
+    close = suggestion(word, _SOURCES, f"give a path or one of: {forms}.", most=1)
+    for known, (_, place, _) in _SOURCES.items():
+        close = close.replace(f"mean {known}?", f"mean {known}:{place}?")
+    raise InputError(f"There is no kind of data set '{word}'; {close}")

@@ -54,11 +54,7 @@ def labelled(dataset: Dataset) -> Dataset:
 
 
 def hold_out(dataset: Dataset, seed: int) -> tuple[Dataset, Dataset | None]:
-    """Hold out a fifth of each class.
-
-    Args:
-        dataset: Images, each with a label.
-        seed: Which fifth.
+    """Hold out a fifth of each class; the seed says which.
 
     Returns:
         The others, and the held-out ones; all and None where a class has fewer than `FEWEST_TO_HOLD_OUT`.
@@ -68,13 +64,10 @@ def hold_out(dataset: Dataset, seed: int) -> tuple[Dataset, Dataset | None]:
         groups.setdefault(item.label, []).append(item)
     if min(map(len, groups.values()), default=0) < FEWEST_TO_HOLD_OUT:
         return dataset, None
-    held: set[str] = set()
-    for group in groups.values():
-        held |= {item.id for item in replace(dataset, items=tuple(group)).sample(round(len(group) / 5), seed)}
-    return (
-        replace(dataset, items=tuple(item for item in dataset if item.id not in held)),
-        replace(dataset, items=tuple(item for item in dataset if item.id in held)),
-    )
+    classes = [replace(dataset, items=tuple(group)) for group in groups.values()]
+    held = {item.id for group in classes for item in group.sample(round(len(group) / 5), seed)}
+    kept = replace(dataset, items=tuple(item for item in dataset if item.id not in held))
+    return kept, replace(dataset, items=tuple(item for item in dataset if item.id in held))
 
 
 def class_names(dataset: Dataset) -> list[str]:

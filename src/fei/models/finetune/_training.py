@@ -14,17 +14,16 @@ from safetensors.torch import save as serialize
 
 from fei.common.files import write_file
 from fei.common.words import in_brief
+from fei.core.checks import check_count
 from fei.data import Dataset
 from fei.errors import InputError, ModelError
 from fei.models.classifier import Classifier
-from fei.models.finetune._data import class_names, hold_out, labelled, load_sets
+from fei.models.finetune._data import class_names, hold_out, labelled
 from fei.models.finetune._features import batches, extract
 from fei.models.finetune._head import WEIGHT_DECAY, fit_head, install
-from fei.models.finetune._whole import Training, train_whole
+from fei.models.finetune._whole import Settings, Training, train_whole
 from fei.models.layers import find_head, replace_head
 from fei.progress import Progress
-
-__all__ = ["BATCH_SIZE", "EPOCHS", "LR", "STEPS", "Finetuned", "Score", "finetune", "load_sets", "measure", "save"]
 
 STEPS, EPOCHS, LR, BATCH_SIZE = 500, 20, 1e-5, 16
 
@@ -135,7 +134,9 @@ def finetune(
         DataError: If fewer than two classes have an image that can be read.
         ModelError: If the network cannot be copied, has no last layer that makes its logits, or computes nonsense.
     """
-    _check_options(whole, epochs, lr, weight_decay, batch_size, seed)
+    _check_options(epochs, batch_size, seed, lr=lr, weight_decay=weight_decay)
+    if lr is not None and not whole:
+        raise InputError("lr is the step of the training of the whole network; leave it away, or train that (--whole).")
     data = labelled(data)
     names = class_names(data)
     network = _copied(classifier)
@@ -147,9 +148,8 @@ def finetune(
     held = hold_out(data, seed)[1]
     tell("Fitting the last layer")
     steps = STEPS if whole or epochs is None else epochs
-    fit = fit_head(
-        features, held, weight_decay, bias=head.bias is not None, refit=not whole, steps=steps, progress=progress
-    )
+    bias = head.bias is not None
+    fit = fit_head(features, held, weight_decay, bias=bias, refit=not whole, steps=steps, progress=progress)
     with torch.random.fork_rng(devices=[]):  # the new weights are drawn only to be overwritten
         replace_head(network, len(names))
     network.labels, network.spec = names, ""  # no specification means these weights yet
@@ -162,22 +162,17 @@ def finetune(
     training = Training(0, 0, fit.interrupted)
     if whole and not fit.interrupted:
         tell("Training the whole network; Ctrl-C ends it and keeps the best so far")
-        penalty = fit.weight_decay * fit.scale**2
-        training = train_whole(
-            network, data, held, penalty, epochs=epochs or EPOCHS, lr=lr or LR, batch_size=batch_size, seed=seed,
-            progress=progress,
-        )  # fmt: skip
-    accuracy: float | None = features.accuracy(fit)
+        settings = Settings(fit.weight_decay * fit.scale**2, epochs or EPOCHS, lr or LR, batch_size, seed)
+        training = train_whole(network, data, held, settings, progress)
+    accuracy: float | None = fit.accuracy(features)
     if training.best_epoch or not exact:
         accuracy = None
         with contextlib.suppress(KeyboardInterrupt):
             if not training.interrupted:
                 tell(f"Counting how many of the {len(data)} images it gets right")
                 accuracy = measure(network, data, batch_size=batch_size, progress=progress).accuracy
-    return Finetuned(
-        network, name, len(data), len(held or ()), len(features.classes), accuracy, fit.weight_decay, fit.steps,
-        training.epochs, training.best_epoch, training.interrupted, features.skipped,
-    )  # fmt: skip
+    counts = (len(data), len(held or ()), len(features.classes))
+    return Finetuned(network, name, *counts, accuracy, fit.weight_decay, fit.steps, *training, features.skipped)
 
 
 def measure(
@@ -226,27 +221,22 @@ def save(classifier: Classifier, file: Path, *, spec: str, report: Mapping[str, 
     if file.suffix != ".safetensors":
         raise InputError(f"The file for the weights is '{file}'; give a name that ends in .safetensors.")
     # A clone of each: two names of one tensor are two tensors in the file.
-    state = {
-        name: tensor.detach().cpu().clone().contiguous() for name, tensor in classifier.network.state_dict().items()
-    }
+    tensors = classifier.network.state_dict().items()
+    state = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors}
     metadata = {"fei.spec": spec, "fei.report": json.dumps(dict(report), allow_nan=False)}
     if classifier.labels is not None:
         metadata["fei.labels"] = json.dumps(classifier.labels)
     write_file(file, serialize(state, metadata), what="weights")
 
 
-def _check_options(
-    whole: bool, epochs: int | None, lr: float | None, weight_decay: float | None, batch_size: int, seed: int
-) -> None:
-    for name, count in (("epochs", epochs), ("batch_size", batch_size)):
-        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-            raise InputError(f"{name} is {count!r}; give a whole number, 1 or more.")
-    if lr is not None and not whole:
-        raise InputError("lr is the step of the training of the whole network; leave it away, or train that (--whole).")
-    if lr is not None and not 0 < lr < math.inf:
-        raise InputError(f"lr is {lr!r}; give a number above zero, such as {LR:g}.")
-    if weight_decay is not None and not 0 < weight_decay < math.inf:
-        raise InputError(f"weight_decay is {weight_decay!r}; give a number above zero, such as {WEIGHT_DECAY:g}.")
+def _check_options(epochs: int | None, batch_size: int, seed: int, **above_zero: float | None) -> None:
+    if epochs is not None:
+        check_count("epochs", epochs)
+    check_count("batch_size", batch_size)
+    for name, value in above_zero.items():
+        if value is not None and not 0 < value < math.inf:
+            usual = {"lr": LR, "weight_decay": WEIGHT_DECAY}[name]
+            raise InputError(f"{name} is {value!r}; give a number above zero, such as {usual:g}.")
     if not isinstance(seed, int) or isinstance(seed, bool) or not -(2**63) <= seed < 2**63:
         raise InputError(f"seed is {seed!r}; give a whole number of at most 64 bits.")
 
