@@ -165,7 +165,7 @@ def test_flat_without_classes(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="Line 3 of '.*' is 'cat'; the id of one of the 1000 synsets was expected"):
         data.load(f"imagenet:{tmp_path}")
     write(tmp_path / "imagenet_2012_validation_synset_labels.txt")
-    with pytest.raises(DataError, match="No image in '.*' has a known class, the first problem being: "):
+    with pytest.raises(DataError, match="No image in '.*' has a known class; the first problem is:  "):
         data.load(f"imagenet:{tmp_path}")
 
 
@@ -379,7 +379,7 @@ def test_voc(voc: Path) -> None:
 
 
 def test_voc_splits(voc: Path) -> None:
-    with pytest.raises(InputError, match="There is no split 'test', for want of '.*Main/test.txt'; there is val."):
+    with pytest.raises(InputError, match="There is no split 'test' in '.*Main'; choose one of val."):
         data.load(f"voc:{voc}@test")
     with pytest.raises(DataError, match="Line 1 of '.*' is '000003 -1'; .* lists of one class are no splits."):
         data.load(f"voc:{voc}@cat_val")
@@ -387,7 +387,7 @@ def test_voc_splits(voc: Path) -> None:
     with pytest.raises(DataError, match="Line 2 of '.*bad.txt' is '../../secret'; a path inside '.*JPEGImages'"):
         data.load(f"voc:{voc}@bad")
     write(voc / "ImageSets" / "Main" / "gone.txt", "000007")
-    with pytest.raises(DataError, match="has no image with an annotation, the first problem being: '.*000007.jpg', na"):
+    with pytest.raises(DataError, match="has no image with an annotation; the first problem is: '.*000007.jpg', na"):
         data.load(f"voc:{voc}@gone")
 
 

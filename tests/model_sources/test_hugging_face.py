@@ -72,7 +72,7 @@ class TestHuggingFace:
             json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"size": {"height": 32, "width": 64}}),
             encoding="utf-8",
         )
-        with pytest.raises(ModelError, match="takes images of the size .*; only square ones are supported"):
+        with pytest.raises(ModelError, match="takes images of the size .*; choose one that takes square images"):
             models.load(f"hf:{tmp_path / 'net'}")
 
     def test_only_safetensors_are_read(self, vit: Path, tmp_path: Path) -> None:

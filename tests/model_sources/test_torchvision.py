@@ -144,9 +144,9 @@ class TestTorchvision:
     @pytest.mark.parametrize(
         ("spec", "message"),
         [
-            ("resnet5", r"no classifier 'resnet5'; did you mean resnet50 .*\? See: fei models 'torchvision:\*'"),
+            ("resnet5", r"no classifier 'resnet5', see fei models 'torchvision:\*'; did you mean resnet50 .*\?"),
             ("ResNet18", r"no classifier 'ResNet18'; did you mean resnet18"),
-            ("", "torchvision has no classifier ''; check the name. See: fei models"),
+            ("", r"torchvision has no classifier '', see fei models 'torchvision:\*'; check the name."),
             ("fcn_resnet50", "torchvision has no classifier 'fcn_resnet50'"),
             (
                 "resnet50@IMAGENET_V2",

@@ -4,8 +4,7 @@ import difflib
 import operator
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, SupportsIndex
+from typing import Any, ClassVar, NamedTuple, SupportsIndex
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from fei.common.words import suggestion
 from fei.core.checks import is_number
+from fei.data.dataset import Box
 from fei.data.images import read_image, to_rgb
 from fei.errors import InputError, ModelError
 from fei.models.layers import find_feature_layers, grey_image
@@ -22,8 +22,6 @@ from fei.models.layers import find_feature_layers, grey_image
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-Box = tuple[float, float, float, float]
-"""Left, top, right and bottom, in pixels from the upper left corner."""
 
 _INTERPOLATIONS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
@@ -32,6 +30,22 @@ _MOST_DIGITS = 18
 
 # Resizing keeps the aspect ratio, so a ribbon one pixel high would grow to gigabytes before the crop.
 _MAX_ASPECT_RATIO = 20
+
+
+class _Way(NamedTuple):
+    """The way of an image's columns, or of its rows, to the network's input.
+
+    Attributes:
+        trimmed: What is left off at the beginning of a ribbon too long to be resized whole.
+        kept: How much of the image there is then.
+        resized: What that is resized to.
+        cut: What is then left off before the central square.
+    """
+
+    trimmed: int
+    kept: int
+    resized: int
+    cut: int
 
 
 class Classifier(nn.Module):
@@ -82,7 +96,7 @@ class Classifier(nn.Module):
     ) -> None:
         super().__init__()
         if (mean is None) != (std is None):
-            raise InputError("mean and std belong together; give both or neither.")
+            raise InputError("One of mean and std is missing; give both or neither.")
         if not _is_side(input_size):
             raise InputError(f"input_size is {input_size!r}; give the side of the square input in pixels, such as 224.")
         resize = round(input_size * 256 / 224) if resize is None else resize
@@ -95,7 +109,7 @@ class Classifier(nn.Module):
         self.register_buffer("mean", _per_channel("mean", IMAGENET_MEAN if mean is None else mean), persistent=False)
         self.register_buffer("std", _per_channel("std", IMAGENET_STD if std is None else std), persistent=False)
         if not bool((self.std > 0).all()):
-            raise InputError(f"std is {std}; each of its values must be above zero.")
+            raise InputError(f"std is {std}; give values above zero.")
         self.input_size, self.resize, self.interpolation, self.squash = input_size, resize, interpolation, squash
         self.labels = None if labels is None else _checked_names("labels", labels)
         self.spec = spec
@@ -137,11 +151,11 @@ class Classifier(nn.Module):
             DataError: If the file cannot be read as an image.
         """
         rgb = _rgb_image(image)
-        way = self._way(rgb.width, rgb.height)
-        if way.kept != rgb.size:
-            rgb = rgb.crop(_window(way.trimmed, way.kept))
-        resized = rgb.resize(way.resized, _INTERPOLATIONS[self.interpolation])
-        cropped = resized.crop(_window(way.cut, (self.input_size, self.input_size)))
+        x, y = self._ways(rgb.size)
+        if (x.kept, y.kept) != rgb.size:
+            rgb = rgb.crop((x.trimmed, y.trimmed, x.trimmed + x.kept, y.trimmed + y.kept))
+        resized = rgb.resize((x.resized, y.resized), _INTERPOLATIONS[self.interpolation])
+        cropped = resized.crop((x.cut, y.cut, x.cut + self.input_size, y.cut + self.input_size))
         return torch.from_numpy(np.array(cropped)).permute(2, 0, 1).contiguous().float() / 255
 
     def place_boxes(self, boxes: Iterable[Sequence[float]], size: tuple[int, int]) -> list[Box | None]:
@@ -160,8 +174,8 @@ class Classifier(nn.Module):
         """
         if not isinstance(size, Sequence) or len(size) != 2 or not all(map(_is_side, size)):
             raise InputError(f"size is {size!r}; give the image's width and height in pixels.")
-        way = self._way(*size)
-        return [self._placed(box, way) for box in boxes]
+        ways = self._ways(size)
+        return [self._placed(box, ways) for box in boxes]
 
     def label(self, index: int) -> str:
         """The name of a class; its index as a string where it has no name."""
@@ -182,7 +196,7 @@ class Classifier(nn.Module):
         """
         if not isinstance(name_or_index, str):
             if not isinstance(name_or_index, SupportsIndex):
-                raise InputError(f"A class is meant by its name or its index; got {name_or_index!r}.")
+                raise InputError(f"The class is given as {name_or_index!r}; give its name or its index.")
             return self._checked_index(operator.index(name_or_index))
         wanted = name_or_index.strip().casefold()
         if wanted.isdecimal() and len(wanted) <= _MOST_DIGITS:
@@ -209,36 +223,27 @@ class Classifier(nn.Module):
         hint = f"did you mean {self._listing(close)}?" if close else f"give a name or an index below {len(names)}."
         raise InputError(f"No class is called '{name_or_index}'; {hint}")
 
-    def extra_repr(self) -> str:
-        """The settings, for `repr`."""
-        classes = "unnamed classes" if self.labels is None else f"{len(self.labels)} classes"
-        return f"{self.spec!r}, {type(self.network).__name__}, input_size={self.input_size}, {classes}"
-
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.extra_repr()})"
+        classes = "unnamed classes" if self.labels is None else f"{len(self.labels)} classes"
+        return f"Classifier({self.spec!r}, {type(self.network).__name__}, input_size={self.input_size}, {classes})"
 
-    def _way(self, width: int, height: int) -> "_Way":
-        """What happens to an image of that size, with the rounding that torchvision uses."""
-        short = min(width, height)
-        if self.squash:
-            kept, resized = (width, height), (self.resize, self.resize)
-        else:
-            kept = (min(width, short * _MAX_ASPECT_RATIO), min(height, short * _MAX_ASPECT_RATIO))
-            resized = (int(self.resize * kept[0] / short), int(self.resize * kept[1] / short))
-        trimmed = (_margin(width, kept[0]), _margin(height, kept[1]))
-        cut = (_margin(resized[0], self.input_size), _margin(resized[1], self.input_size))
-        return _Way(trimmed, kept, resized, cut)
+    def _ways(self, size: tuple[int, int]) -> "tuple[_Way, _Way]":
+        """What happens to an image of that size, with the rounding that torchvision uses: its columns, and its rows."""
 
-    def _placed(self, box: Sequence[float], way: "_Way") -> Box | None:
+        def way(side: int) -> _Way:
+            kept = side if self.squash else min(side, min(size) * _MAX_ASPECT_RATIO)
+            resized = self.resize if self.squash else int(self.resize * kept / min(size))
+            return _Way(round((side - kept) / 2), kept, resized, round((resized - self.input_size) / 2))
+
+        return way(size[0]), way(size[1])
+
+    def _placed(self, box: Sequence[float], ways: "tuple[_Way, _Way]") -> Box | None:
         corners = [float(value) for value in box] if all(map(is_number, box)) else []
         if len(corners) != 4 or not (corners[0] < corners[2] and corners[1] < corners[3]):
             raise InputError(f"A box is {tuple(box)}; give (left, top, right, bottom), left < right and top < bottom.")
-        moved = []
-        for number, value in enumerate(corners):
-            axis = number % 2
-            placed = (value - way.trimmed[axis]) * way.resized[axis] / way.kept[axis] - way.cut[axis]
-            moved.append(min(max(placed, 0.0), float(self.input_size)))
-        left, top, right, bottom = moved
+        each = zip(corners, ways * 2, strict=True)
+        moved = [(value - way.trimmed) * way.resized / way.kept - way.cut for value, way in each]
+        left, top, right, bottom = (min(max(value, 0.0), float(self.input_size)) for value in moved)
         return (left, top, right, bottom) if left < right and top < bottom else None
 
     def _checked_index(self, index: int) -> int:
@@ -299,28 +304,3 @@ def _rgb_image(image: Image.Image | NDArray[Any] | str | os.PathLike[str]) -> Im
     if image.dtype != np.uint8:
         raise InputError(f"The image array is of type {image.dtype}; give 8-bit integers, or floats in [0, 1].")
     return to_rgb(Image.fromarray(image))
-
-
-@dataclass(frozen=True)
-class _Way:
-    """The way from an image to the network's input; each pair is of the horizontal and the vertical.
-
-    Attributes:
-        trimmed: What is left off at the beginning of a ribbon too long to be resized whole.
-        kept: How much of the image there is then.
-        resized: What that is resized to.
-        cut: What is then left off before the central square.
-    """
-
-    trimmed: tuple[int, int]
-    kept: tuple[int, int]
-    resized: tuple[int, int]
-    cut: tuple[int, int]
-
-
-def _margin(whole: int, part: int) -> int:
-    return round((whole - part) / 2)
-
-
-def _window(corner: tuple[int, int], size: tuple[int, int]) -> tuple[int, int, int, int]:
-    return (*corner, corner[0] + size[0], corner[1] + size[1])

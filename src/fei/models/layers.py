@@ -12,7 +12,8 @@ import torch
 from torch import Size, Tensor, nn
 
 from fei.common.words import in_brief
-from fei.errors import InputError, ModelError
+from fei.core.checks import check_count
+from fei.errors import ModelError
 
 # They compute no features, only change the grid.
 _POOLING = (
@@ -46,11 +47,6 @@ class _Output:
     def is_tokens(self) -> bool:
         """Whether it is a sequence of tokens (1, T, C)."""
         return len(self.shape) == 3 and self.shape[0] == 1 and min(self.shape[1:]) > 1
-
-    @property
-    def is_block(self) -> bool:
-        """Whether its module holds more than one layer with weights."""
-        return _is_block(self.module)
 
     @property
     def is_stage(self) -> bool:
@@ -159,8 +155,7 @@ def replace_head(network: nn.Module, classes: int) -> str:
         InputError: If `classes` is not a positive integer.
         ModelError: If no single layer makes the logits.
     """
-    if not isinstance(classes, int) or isinstance(classes, bool) or classes < 1:
-        raise InputError(f"classes is {classes!r}; give the number of classes, 1 or more.")
+    check_count("classes", classes)
     name, old = find_head(network)
     new = copy.deepcopy(old)
     setattr(new, "out_features" if isinstance(new, nn.Linear) else "out_channels", classes)
@@ -188,15 +183,13 @@ def observe(
 ) -> object:
     """Run a network once in evaluation mode, without gradients, and hear of everything its modules return.
 
-    Args:
-        network: The network. Its mode is as before afterwards, and so are its hooks.
-        sample: What it is run on.
-        hear: Called with the name of a module, the module, its inputs and its output, in the order in which they
-            finish.
-        lost: What an error says cannot be done if the network fails, and what to do about it.
+    Its mode is as before afterwards, and so are its hooks.
 
-    Returns:
-        The network's own output.
+    Args:
+        network: The network.
+        sample: What it is run on.
+        hear: Called with the name of a module, the module, its inputs and its output, in the order in which they end.
+        lost: What an error says cannot be done if the network fails, and what to do about it.
 
     Raises:
         ModelError: If the network fails.
@@ -245,6 +238,7 @@ def _has_ratio(height: int, width: int, ratio: float) -> bool:
 
 
 def _is_block(module: nn.Module) -> bool:
+    """Whether a module holds more than one layer with weights."""
     return sum(isinstance(layer, nn.Conv2d | nn.Linear) for layer in module.modules()) > 1
 
 
@@ -256,10 +250,8 @@ def _last_at_each_resolution(maps: list[_Output]) -> list[_Output]:
     chosen = []
     for number, candidates in enumerate(resolutions):
         from_end = len(resolutions) - number
-        if 1 < from_end <= len(row):  # the last one is what goes into the pooling, stage or not
-            chosen.append(row[-from_end][-1])
-        else:
-            chosen.append(min(reversed(candidates), key=lambda output: output.depth))
+        in_row = 1 < from_end <= len(row)  # the last one is what goes into the pooling, stage or not
+        chosen.append(row[-from_end][-1] if in_row else min(reversed(candidates), key=lambda output: output.depth))
     return chosen
 
 
@@ -296,7 +288,7 @@ def _blocks(tokens: list[_Output]) -> list[_Output]:
     """The outputs of blocks of one kind, two at least; the outermost ones."""
     rows: dict[tuple[int, type[nn.Module]], list[_Output]] = defaultdict(list)
     for output in tokens:
-        if output.is_block:
+        if _is_block(output.module):
             rows[output.depth, type(output.module)].append(output)
     repeated = [row for row in rows.values() if len(row) > 1]
     return min(repeated, key=lambda row: (row[0].depth, -len(row)), default=[])

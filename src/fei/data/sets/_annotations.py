@@ -21,10 +21,7 @@ class Annotated(NamedTuple):
 
 
 def read_objects(file: Path) -> tuple[list[Annotated], list[str]]:
-    """Read the objects of an annotation.
-
-    Args:
-        file: The XML file: `<annotation>` with any number of `<object>`, each with a `<name>` and a `<bndbox>`.
+    """Read an annotation: `<annotation>` with any number of `<object>`, each with a `<name>` and a `<bndbox>`.
 
     Returns:
         The objects, and a sentence for each box that was left out because it has no area.

@@ -13,12 +13,7 @@ _WILD = frozenset("*?[")
 
 
 def load_path(location: str, spec: str) -> Dataset:
-    """One image file, all images below a folder, or those that a pattern matches; without labels.
-
-    Raises:
-        InputError: If there is no such path, or nothing matches.
-        DataError: If the folder holds no image.
-    """
+    """One image file, all images below a folder, or those that a pattern matches; without labels."""
     path = user_path(location)
     if os.path.isfile(path):
         return Dataset(spec, (Item(path, path.name, None),), None)
@@ -33,10 +28,6 @@ def load_imagefolder(location: str, spec: str) -> Dataset:
     """A folder with a folder of images for each class, as torchvision's `ImageFolder` has it.
 
     The classes are the folders in alphabetical order; one without images keeps its index and is reported.
-
-    Raises:
-        InputError: If there is no such folder.
-        DataError: If it has no class folders, or these hold no image.
     """
     root = existing_folder(location)
     classes = subfolders(root)

@@ -21,27 +21,17 @@ _DEVKITS = ("ILSVRC2012_devkit_t12", "devkit")
 def load_imagenet(location: str, spec: str) -> Dataset:
     """ImageNet validation: any part of the images, sorted into synset folders or all in one folder.
 
-    The classes of a flat folder come from one of these, in it, beside it, or in the development kit beside it:
-    LOC_val_solution.csv (Kaggle's, with boxes), imagenet_2012_validation_synset_labels.txt (a synset id a line), or
-    ILSVRC2012_validation_ground_truth.txt together with meta.mat. Other boxes come from an `Annotations` folder. Boxes
-    are taken as they are written.
-
-    Args:
-        location: The folder of the images, or one with `val` or Kaggle's ILSVRC/Data/CLS-LOC/val in it.
-        spec: What `load` was asked for.
-
-    Returns:
-        The images, with ids as seen from their own folder. A flat folder that holds only some of the 50,000 images is
-        one problem, not one for each image.
-
-    Raises:
-        InputError: If there is no such folder.
-        DataError: If it is laid out otherwise, its classes are nowhere to be found, or a list is malformed.
+    The location is the folder of the images, or one with `val` or Kaggle's ILSVRC/Data/CLS-LOC/val in it. Ids are as
+    seen from the folder of the images. The classes of a flat folder come from one of these, in it, beside it, or in the
+    development kit beside it: LOC_val_solution.csv (Kaggle's, with boxes), imagenet_2012_validation_synset_labels.txt
+    (one synset id per line), or ILSVRC2012_validation_ground_truth.txt together with meta.mat. Other boxes come from an
+    `Annotations` folder. Boxes are taken as they are written. A flat folder with only some of the 50,000 images is one
+    problem, not one for each image.
     """
     folder, sorted_by_class = _image_folder(existing_folder(location))
     items, problems = _from_synset_folders(folder) if sorted_by_class else _from_flat_folder(folder)
     if not items:
-        why = f", the first problem being: {problems[0]}" if problems else "; its synset folders are empty."
+        why = f"; the first problem is: {problems[0]}" if problems else "; its synset folders are empty."
         raise DataError(f"No image in '{folder}' has a known class{why}")
     classes = tuple(synset_indices())
     annotations = _annotation_folders(folder)
@@ -58,7 +48,7 @@ def _image_folder(root: Path) -> tuple[Path, bool]:
             continue
         if any(map(_SYNSET.fullmatch, subfolders(root / inner))):
             return root / inner, True
-        if any(_IMAGE.fullmatch(name) for name in find_images(root / inner, depth=1)[0]):
+        if any(map(_IMAGE.fullmatch, find_images(root / inner, depth=1)[0])):
             return root / inner, False
     raise DataError(
         f"'{root}' holds neither synset folders such as n01440764 nor files such as ILSVRC2012_val_00000001.JPEG; "
@@ -104,41 +94,40 @@ def _from_flat_folder(folder: Path) -> tuple[list[Item], list[str]]:
     return items, problems
 
 
+def _above(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The folder and its parent; and of Kaggle's tree, if it is in that, the top and what holds it."""
+    whole = Path(os.path.abspath(folder))
+    in_kaggles_tree = whole.parts[-3:] == _KAGGLE_IMAGES.parts
+    return [folder, *whole.parents[:1]], list(whole.parents[2:4]) if in_kaggles_tree else []
+
+
 def _places(folder: Path) -> Iterator[Path]:
     """Where lists may lie: with the images, beside their folder, in a development kit, at the top of Kaggle's tree."""
-    parents = Path(os.path.abspath(folder)).parents
-    for place in (folder, *parents[:1]):
+    near, kaggle = _above(folder)
+    for place in near:
         yield place
         for devkit in _DEVKITS:
             yield from (place / devkit / "data", place / devkit)
-    if _in_kaggles_tree(folder):
-        yield from parents[2:4]
-
-
-def _in_kaggles_tree(folder: Path) -> bool:
-    return Path(os.path.abspath(folder)).parts[-3:] == _KAGGLE_IMAGES.parts
+    yield from kaggle
 
 
 def _annotation_folders(folder: Path) -> list[Path]:
-    parents = Path(os.path.abspath(folder)).parents
-    bases = (folder, *parents[:1], *(parents[2:3] if _in_kaggles_tree(folder) else ()))
+    near, kaggle = _above(folder)
     inner = ("", "val", os.path.join("CLS-LOC", "val"))
-    places = [base / "Annotations" / name for base in bases for name in inner]
+    places = [base / "Annotations" / name for base in (*near, *kaggle[:1]) for name in inner]
     return [place for place in places if os.path.isdir(place)]
 
 
 def _with_boxes(item: Item, synset: str, annotations: list[Path], problems: list[str]) -> Item:
     """The item with the boxes of its own class, if one of the folders has an annotation of it."""
     name = f"{item.path.stem}.xml"
-    for place in annotations:
-        for file in (place / name, place / synset / name):
-            if os.path.isfile(file):
-                objects, troubles = read_objects(file)
-                boxes = tuple(found.edges for found in objects if found.name == synset)
-                problems += troubles
-                if objects and not boxes:
-                    problems.append(
-                        f"'{file}' has no box of {synset}, the class of '{item.id}'; its boxes were left out."
-                    )
-                return replace(item, boxes=boxes)
-    return item
+    files = [file for place in annotations for file in (place / name, place / synset / name)]
+    file = next(filter(os.path.isfile, files), None)
+    if file is None:
+        return item
+    objects, troubles = read_objects(file)
+    boxes = tuple(found.edges for found in objects if found.name == synset)
+    problems += troubles
+    if objects and not boxes:
+        problems.append(f"'{file}' has no box of {synset}, the class of '{item.id}'; its boxes were left out.")
+    return replace(item, boxes=boxes)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -45,14 +45,7 @@ def synset_indices() -> dict[str, int]:
 
 
 def read_truth(folder: Path, places: Sequence[Path]) -> Truth:
-    """Find and read a list of the classes.
-
-    Args:
-        folder: The folder of the images, for the error.
-        places: Where the list may lie.
-
-    Returns:
-        What it tells.
+    """Read the list of the classes that lies in one of the places.
 
     Raises:
         DataError: If there is no list, or it is malformed.
@@ -60,9 +53,11 @@ def read_truth(folder: Path, places: Sequence[Path]) -> Truth:
     if file := _first(_KAGGLE, places):
         return _read_kaggle(file)
     if file := _first(_SYNSETS, places):
-        return _read_synsets(file)
+        expected = "the id of one of the 1000 synsets was expected, such as n01440764"
+        return _read_lines(file, synset_indices(), expected)
     if file := _first(_NUMBERS, places):
-        return _read_numbers(file, _first("meta.mat", [file.parent, *places]))
+        classes = _read_meta(_first("meta.mat", [file.parent, *places]), file)
+        return _read_lines(file, classes, f"the number of one of the {len(classes)} classes was expected")
     raise DataError(
         f"'{folder}' holds ImageNet's validation images without their classes; put {_KAGGLE}, {_SYNSETS} or the "
         "development kit beside it."
@@ -73,44 +68,30 @@ def _first(name: str, places: Sequence[Path]) -> Path | None:
     return next((place / name for place in places if os.path.isfile(place / name)), None)
 
 
-def _read_synsets(file: Path) -> Truth:
-    """A synset id a line, in the order of the images."""
+def _read_lines(file: Path, classes: Mapping[str, int], expected: str) -> Truth:
+    """One class per line, in the order of the images."""
     truth = Truth(file)
-    for line, synset in read_lines(file):
-        if synset not in synset_indices():
-            raise malformed(file, line, synset, "the id of one of the 1000 synsets was expected, such as n01440764")
-        truth.labels[line] = synset_indices()[synset]
+    for line, name in read_lines(file):
+        if name not in classes:
+            raise malformed(file, line, name, expected)
+        truth.labels[line] = classes[name]
     return truth
 
 
-def _read_numbers(file: Path, meta: Path | None) -> Truth:
-    """A class a line, in the order of the images, by the numbers that meta.mat gives the synsets."""
-    if meta is None:
+def _read_meta(file: Path | None, numbers: Path) -> dict[str, int]:
+    """The numbers that the development kit's meta.mat gives the classes, as text, and their indices."""
+    if file is None:
         raise DataError(
-            f"'{file}' numbers the classes in an order of its own, and there is no meta.mat to tell it; put the "
+            f"'{numbers}' numbers the classes in an order of its own, and there is no meta.mat to tell it; put the "
             "development kit's meta.mat beside it."
         )
-    classes = _read_meta(meta)
-    truth = Truth(file)
-    for line, number in read_lines(file):
-        if number not in classes:
-            raise malformed(file, line, number, f"the number of one of the {len(classes)} classes was expected")
-        truth.labels[line] = classes[number]
-    return truth
-
-
-def _read_meta(file: Path) -> dict[str, int]:
-    """The development kit's numbers of the classes, as text, and their indices."""
     content = read_bytes(file, _MAX_META_BYTES)
+    known = synset_indices()
     try:
         pairs = [(_whole(row["ILSVRC2012_ID"]), row["WNID"]) for row in read_table(content, "synsets", _MAX_META_BYTES)]
     except (ValueError, KeyError) as error:
         raise DataError(f"'{file}' is not the development kit's table of synsets; unpack the archive again.") from error
-    classes = {
-        number: synset_indices()[synset]
-        for number, synset in pairs
-        if isinstance(synset, str) and synset in synset_indices()
-    }
+    classes = {number: known[synset] for number, synset in pairs if isinstance(synset, str) and synset in known}
     if not classes:
         raise DataError(f"'{file}' has none of the 1000 synsets; take meta.mat from the development kit of 2012.")
     return classes

@@ -19,19 +19,10 @@ def load_voc(location: str, spec: str) -> Dataset:
     """PASCAL VOC: photographs with boxes of 20 classes.
 
     The label is the class of the largest box, and the boxes are all those of that class, difficult ones among them. The
-    annotations count pixels from 1 and include the last one; boxes here begin at 0.
+    annotations count pixels from 1 and include the last one; boxes here begin at 0. Ids are the names of the files.
 
-    Args:
-        location: The folder with JPEGImages and Annotations, such as VOCdevkit/VOC2012; "@SPLIT" after it, such as
-            "@val", takes the images that ImageSets/Main/SPLIT.txt names. Without, all images are taken.
-        spec: What `load` was asked for.
-
-    Returns:
-        The photographs, with their file names as ids.
-
-    Raises:
-        InputError: If there is no such folder or split.
-        DataError: If a list or an annotation is malformed, or no image with an annotation is there.
+    The location is the folder with JPEGImages and Annotations, such as VOCdevkit/VOC2012; "@SPLIT" after it, such as
+    "@val", takes the images that ImageSets/Main/SPLIT.txt names. Without, all images are taken.
     """
     root, split = folder_and_split(location)
     for name in ("JPEGImages", "Annotations"):
@@ -39,9 +30,10 @@ def load_voc(location: str, spec: str) -> Dataset:
             inner = [folder for folder in subfolders(root) if os.path.isdir(root / folder / name)]
             hint = f"did you mean '{root / inner[0]}'?" if inner else "give a folder such as VOCdevkit/VOC2012."
             raise DataError(f"'{root}' has no folder '{name}'; {hint}")
+    listed = root / "ImageSets" / "Main" / f"{split}.txt"
     found, problems = find_images(root / "JPEGImages", depth=1)
     files = {Path(name).stem: name for name in found}
-    wanted = dict.fromkeys(sorted({*files, *_annotated(root)}), 0) if split is None else _split(root, split)
+    wanted = dict.fromkeys(sorted({*files, *_annotated(root)}), 0) if split is None else _split(root, listed)
     items: list[Item] = []
     for stem, line in wanted.items():
         annotation = root / "Annotations" / f"{stem}.xml"
@@ -49,7 +41,7 @@ def load_voc(location: str, spec: str) -> Dataset:
             problems.append(
                 f"'{annotation}' has no image in JPEGImages; it was left out."
                 if split is None
-                else absent(root / "JPEGImages" / f"{stem}.jpg", _list(root, split), line)
+                else absent(root / "JPEGImages" / f"{stem}.jpg", listed, line)
             )
             continue
         image = root / "JPEGImages" / files[stem]
@@ -63,7 +55,7 @@ def load_voc(location: str, spec: str) -> Dataset:
         else:
             problems.append(f"'{annotation}' has no box, so the class of '{files[stem]}' is unknown; it was left out.")
     if not items:
-        why = f", the first problem being: {problems[0]}" if problems else "; unpack the archive again."
+        why = f"; the first problem is: {problems[0]}" if problems else "; unpack the archive again."
         raise DataError(f"'{root}' has no image with an annotation{why}")
     return Dataset(spec, tuple(items), VOC_CLASSES, tuple(problems))
 
@@ -73,16 +65,12 @@ def _annotated(root: Path) -> list[str]:
     return [name.removesuffix(".xml") for name in names if name.endswith(".xml") and not name.startswith(".")]
 
 
-def _list(root: Path, split: str) -> Path:
-    return root / "ImageSets" / "Main" / f"{split}.txt"
-
-
-def _split(root: Path, split: str) -> dict[str, int]:
+def _split(root: Path, file: Path) -> dict[str, int]:
     """The images of a split, each with the line that names it."""
-    file = _list(root, split)
     if not os.path.isfile(file):
         known = sorted(path.stem for path in file.parent.glob("*.txt") if "_" not in path.stem)
-        raise InputError(f"There is no split '{split}', for want of '{file}'; there is {', '.join(known) or 'none'}.")
+        choice = f"choose one of {', '.join(known)}" if known else "leave '@' away, since it has none"
+        raise InputError(f"There is no split '{file.stem}' in '{file.parent}'; {choice}.")
     lines: dict[str, int] = {}
     for line, name in read_lines(file):
         if len(name.split()) > 1:
@@ -98,17 +86,8 @@ def _label_and_boxes(objects: list[Annotated], file: Path) -> tuple[int, tuple[B
             raise DataError(
                 f"'{file}' has an object '{found.name}', none of VOC's 20 classes; use csv: for other classes."
             )
-    largest = max(objects, key=lambda found: _area(_from_zero(found.edges)))
-    boxes = tuple(_from_zero(found.edges) for found in objects if found.name == largest.name)
-    return VOC_CLASSES.index(largest.name), boxes
-
-
-def _from_zero(edges: Box) -> Box:
-    """Pixels counted from 1, the last one included, as edges counted from 0."""
-    left, top, right, bottom = edges
-    return left - 1, top - 1, right, bottom
-
-
-def _area(box: Box) -> float:
-    left, top, right, bottom = box
-    return (right - left) * (bottom - top)
+    # Pixels counted from 1, the last one included, as edges counted from 0.
+    boxes = [(left - 1, top - 1, right, bottom) for _, (left, top, right, bottom) in objects]
+    areas = [(right - left) * (bottom - top) for left, top, right, bottom in boxes]
+    name = objects[areas.index(max(areas))].name
+    return VOC_CLASSES.index(name), tuple(box for box, found in zip(boxes, objects, strict=True) if found.name == name)

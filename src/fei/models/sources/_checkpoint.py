@@ -2,9 +2,12 @@
 
 import json
 import pickle
+import pickletools
+import re
 import warnings
+import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,20 @@ from fei.common.words import first_few, in_brief
 from fei.errors import InputError, ModelError
 from fei.models.classifier import Classifier
 from fei.models.layers import find_head, grey_image, observe, replace_head
-from fei.models.sources._pickles import look_through
+
+_ARCHIVE = b"PK\x03\x04"
+_BARE = 5  # pickles before the numbers, where they are not in an archive
+_MOST_UNFOLDED = 1_000_000
+# What weights and the notes of a training are made of.
+_KNOWN = re.compile(
+    r"collections (OrderedDict|Counter)|_codecs encode|builtins (set|complex)|torch (Size|device|\w+Storage|[a-z]\w*)"
+    r"|torch\._utils _rebuild_(tensor(_v[23])?|parameter(_with_state)?|qtensor)|torch\.serialization _get_layout"
+    r"|torch\.storage UntypedStorage|torch\.nn\.parameter Parameter|torch\._tensor _rebuild_from_type_v2"
+)
+
+
+class _SuspiciousError(pickle.UnpicklingError):
+    """A file that torch had better not load."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +55,7 @@ class Checkpoint:
 def read_checkpoint(file: Path) -> Checkpoint:
     """Read a file of weights; one that wants to run code is refused.
 
-    Args:
-        file: A .safetensors file, or a .pt or .pth file with a state dict, as it is or under "state_dict" or "model".
-
-    Returns:
-        Its tensors and labels.
+    It is a .safetensors file, or a .pt or .pth file with a state dict, as it is or under "state_dict" or "model".
 
     Raises:
         InputError: If there is no such file, or its name ends otherwise.
@@ -64,15 +76,10 @@ def read_checkpoint(file: Path) -> Checkpoint:
 
 
 def load_checkpoint(classifier: Classifier, checkpoint: Checkpoint | None) -> Classifier:
-    """Load weights into a classifier; where they are for another number of classes, its last layer is replaced first.
+    """Load weights, if there are any, into a classifier, and return it.
 
-    Args:
-        classifier: The classifier, changed in place. It takes the labels of the checkpoint; without these it keeps its
-            own, unless the number of classes has changed.
-        checkpoint: The weights of its network; None leaves it as it is.
-
-    Returns:
-        The classifier.
+    Where they are for another number of classes, its last layer is replaced first. It takes the labels of the
+    checkpoint; without these it keeps its own, unless the number of classes has changed.
 
     Raises:
         ModelError: If the weights do not fit the network in more than the number of classes, or if there are not as
@@ -110,22 +117,18 @@ def load_checkpoint(classifier: Classifier, checkpoint: Checkpoint | None) -> Cl
     return classifier
 
 
-def build_for(checkpoint: Checkpoint | None, build: Callable[..., nn.Module]) -> tuple[nn.Module, int | None]:
-    """Build a network with as many classes as a checkpoint has.
+def build_for(checkpoint: Checkpoint | None, build: Callable[..., nn.Module]) -> tuple[nn.Module, bool]:
+    """Build a network with as many classes as a checkpoint has, without its weights yet.
 
-    Args:
-        checkpoint: The weights that it is for, if any.
-        build: Makes the network with as many classes as it has by default, or with `num_classes`.
-
-    Returns:
-        The network, without these weights yet; and its number of classes where that is not the default one.
+    `build` makes it with as many classes as it has by default, or with `num_classes`. Returns also whether their number
+    is not the default one.
     """
     if checkpoint is None:
-        return build(), None
+        return build(), False
     with torch.random.fork_rng(devices=[]):  # the initial weights are drawn only to be overwritten
         network = build()
         classes = _other_classes(network, checkpoint.state)
-        return (network, None) if classes is None else (build(num_classes=classes), classes)
+        return (network, False) if classes is None else (build(num_classes=classes), True)
 
 
 def _other_classes(network: nn.Module, state: Mapping[str, Tensor]) -> int | None:
@@ -135,7 +138,7 @@ def _other_classes(network: nn.Module, state: Mapping[str, Tensor]) -> int | Non
     lengths = {(own[key].shape[:1], state[key].shape[:1]) for key in changed}
     if len(lengths) != 1 or any(own[key].shape[1:] != state[key].shape[1:] for key in changed):
         return None
-    (_, length), *_ = lengths
+    ((_, length),) = lengths
     return length[0] or None if length else None
 
 
@@ -196,7 +199,7 @@ def _read_torch(file: Path) -> Mapping[str, Tensor]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle protocols, on files that are refused anyway
-            look_through(file)
+            _look_through(file)
             content: Any = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ModelError(
@@ -214,3 +217,45 @@ def _read_torch(file: Path) -> Mapping[str, Tensor]:
     raise ModelError(
         f"The checkpoint '{file}' holds {found}; a state dict, or one under the key 'state_dict' or 'model', is needed."
     )
+
+
+def _look_through(file: Path) -> None:
+    """See that a checkpoint of torch holds weights and nothing that grows when it is loaded, before torch loads it.
+
+    torch's reader of weights runs no code. Yet a few bytes can make it ask for any amount of memory, or never come to
+    an end: numbers that become arrays, archives that unpack to a thousand times their size, tuples that hold each other
+    twice. Raises a _SuspiciousError, or nearly any other where the file is damaged.
+    """
+    with file.open("rb") as stream:
+        archived = stream.read(len(_ARCHIVE)) == _ARCHIVE
+        stream.seek(0)
+        if not archived:
+            for _ in range(_BARE):
+                if stream.peek(1):
+                    _look_at(pickletools.genops(stream))
+            return
+        with zipfile.ZipFile(stream) as archive:
+            entries = archive.infolist()
+            if sum(entry.file_size for entry in entries) > file.stat().st_size:
+                raise _SuspiciousError("the archive unpacks to more than it is")
+            for entry in entries:
+                if entry.filename.endswith("data.pkl"):
+                    _look_at(pickletools.genops(archive.read(entry)))
+
+
+def _look_at(operations: Iterator[tuple[pickletools.OpcodeInfo, object, int | None]]) -> None:
+    """Refuse names that weights do not need, and tuples that are far larger unfolded than written."""
+    sizes: dict[object, int] = {}  # of what can be referred to: for a tuple, all that it may hold, else 0
+    unfolded, top = 1, 0
+    for code, argument, _ in operations:
+        if code.name == "GLOBAL" and not _KNOWN.fullmatch(str(argument)):
+            raise _SuspiciousError(f"'{argument}' is no part of weights")
+        if code.name.endswith("PUT"):
+            sizes[argument] = top
+        elif code.name.endswith("GET"):
+            top = sizes.get(argument, 0)
+            unfolded += top
+            if unfolded > _MOST_UNFOLDED:
+                raise _SuspiciousError("tuples inside tuples without end")
+        else:
+            top = unfolded if code.name.startswith("TUPLE") else 0

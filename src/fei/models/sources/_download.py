@@ -22,13 +22,9 @@ _PATIENCE = 15.0
 
 
 def fetch_url(url: str) -> Path:
-    """A file of weights in torch's cache, downloaded if it is not there yet.
+    """A file of weights in torch's cache, downloaded if it is not there yet, and verified.
 
-    Args:
-        url: Where it is. If its name ends in "-HASH.ending", as torch's files do, its SHA-256 must begin so.
-
-    Returns:
-        The file, verified.
+    If its name ends in "-HASH.ending", as torch's files do, its SHA-256 must begin so.
 
     Raises:
         ModelError: If it cannot be downloaded, or is not what its name says.
@@ -60,13 +56,8 @@ def fetch_url(url: str) -> Path:
 def fetch_from_hub(repository: str, names: Sequence[str], *, advice: str) -> Path:
     """A file of a Hugging Face repository, from its cache, downloaded if it is not there yet.
 
-    Args:
-        repository: Such as "timm/resnet50.a1_in1k".
-        names: The file's name; or several, of which the first that exists is taken.
-        advice: What to do where it cannot be downloaded, as the end of a sentence.
-
-    Returns:
-        The file. The hub's own client has verified it.
+    Of several names the first that exists is taken. The hub's own client verifies the file. The advice, for where it
+    cannot be downloaded, is the end of a sentence.
 
     Raises:
         ModelError: If it cannot be downloaded.
@@ -87,16 +78,9 @@ def fetch_from_hub(repository: str, names: Sequence[str], *, advice: str) -> Pat
 
 
 def fetch_folder_from_hub(repository: str, patterns: Sequence[str], *, needed: str, advice: str) -> Path:
-    """The files of a Hugging Face repository that match patterns, as a folder in its cache.
+    """The files of a Hugging Face repository that match patterns, as a folder in its cache; see `fetch_from_hub`.
 
-    Args:
-        repository: Such as "google/vit-base-patch16-224".
-        patterns: Which files, such as "*.json".
-        needed: Pattern of a file without which the folder in the cache is incomplete and is downloaded again.
-        advice: What to do where it cannot be downloaded, as the end of a sentence.
-
-    Returns:
-        The folder. The hub's own client has verified its files.
+    Without a file of the needed pattern the folder in the cache is incomplete, and is downloaded again.
 
     Raises:
         InputError: If there is no such repository.

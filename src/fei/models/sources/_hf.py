@@ -42,10 +42,10 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
             config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
             processor = transformers.AutoImageProcessor.from_pretrained(folder, trust_remote_code=False).to_dict()
             if checkpoint is None:
-                network, other = _with_weights(transformers, folder, name), None
+                network, changed = _with_weights(transformers, folder, name), False
             else:
-                network, other = build_for(checkpoint, partial(_build, transformers, config))
-        labels = _labels(config.id2label) if other is None else None
+                network, changed = build_for(checkpoint, partial(_build, transformers, config))
+        labels = None if changed else _labels(config.id2label)
         classifier = Classifier(network, labels=labels, **_preprocessing(processor, name))
     except ModelError:
         raise
@@ -58,21 +58,18 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
 
 
 def _fetch(name: str, *, with_weights: bool) -> Path:
+    patterns, needed = ["config.json", "preprocessor_config.json"], "config.json"
+    if with_weights:
+        patterns, needed = [*patterns, "*.safetensors", "*.safetensors.index.json"], "model*.safetensors"
     advice = "download the model elsewhere and name its folder: hf:path/to/folder"
-    weights = ["*.safetensors", "*.safetensors.index.json"] if with_weights else []
-    needed = "model*.safetensors" if with_weights else "config.json"
-    patterns = ["config.json", "preprocessor_config.json", *weights]
     return fetch_folder_from_hub(name, patterns, needed=needed, advice=advice)
 
 
 def _has_safetensors(folder: Path) -> bool:
     """Whether the weights are there as one .safetensors file, or as all the parts that an index lists."""
-    if (folder / "model.safetensors").is_file():
-        return True
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return False
-    parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+    parts, index = ["model.safetensors"], folder / "model.safetensors.index.json"
+    if not (folder / parts[0]).is_file() and index.is_file():
+        parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
     return all((folder / part).is_file() for part in parts)
 
 
@@ -127,8 +124,7 @@ def _preprocessing(processor: dict[str, Any], name: str) -> dict[str, Any]:
     crop_sides = {crop["height"], crop["width"]} if crop else sides
     if len(sides) != 1 or len(crop_sides) != 1 or not isinstance(resize := sides.pop(), int):
         raise ModelError(
-            f"The model '{name}' takes images of the size {crop or size}; only square ones are supported, choose "
-            "another model."
+            f"The model '{name}' takes images of the size {crop or size}; choose one that takes square images."
         )
     input_size = crop["height"] if crop else resize
     if (portion := processor.get("crop_pct")) is not None and not squash:
@@ -137,12 +133,10 @@ def _preprocessing(processor: dict[str, Any], name: str) -> dict[str, Any]:
         resize = resize if squash else int(resize / portion)
     # From values in [0, 1] instead of those that the processor's factor gives.
     unit = 255 * processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 255
-    normalizes = processor.get("do_normalize", True)
-    mean = processor["image_mean"] if normalizes else (0.0,) * 3
-    std = processor["image_std"] if normalizes else (1.0,) * 3
+    given = processor if processor.get("do_normalize", True) else {"image_mean": (0.0,) * 3, "image_std": (1.0,) * 3}
     return {
-        "mean": [value / unit for value in mean],
-        "std": [value / unit for value in std],
+        "mean": [value / unit for value in given["image_mean"]],
+        "std": [value / unit for value in given["image_std"]],
         "input_size": input_size,
         "resize": resize,
         "interpolation": "bilinear" if processor.get("resample") == _BILINEAR else "bicubic",

@@ -19,9 +19,6 @@ _library: torch.library.Library | None = None
 def import_torchvision() -> ModuleType:
     """Import torchvision, from its beginning if an earlier import did not get to its end and left modules behind.
 
-    Returns:
-        The package.
-
     Raises:
         ModelError: If it is not installed, or cannot be imported.
     """
@@ -42,14 +39,7 @@ def import_torchvision() -> ModuleType:
 
 
 def import_beside_torchvision(name: str, extra: str) -> ModuleType:
-    """Import a package that needs torchvision, and cannot mend it.
-
-    Args:
-        name: The package.
-        extra: The extra of ours that installs it.
-
-    Returns:
-        The package.
+    """Import a package that needs torchvision and cannot mend it; `extra` is the extra of ours that installs it.
 
     Raises:
         ModelError: If it or torchvision is not installed, or cannot be imported.

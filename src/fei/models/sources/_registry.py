@@ -18,17 +18,21 @@ from fei.models.sources._torchvision import load_from_torchvision, torchvision_n
 
 @dataclass(frozen=True)
 class _Source:
-    """A kind of specification: how it is written, what it is, how it is recognised, who loads it and who lists it.
+    """A kind of network.
 
-    The pattern is that of the specification without a checkpoint, with the loader's part in brackets.
+    Attributes:
+        form: How its specification is written.
+        summary: What it is.
+        pattern: That of its specification without a checkpoint, with the loader's part in brackets.
+        load: Makes the classifier of that part and of a checkpoint with weights to take instead, if there is one.
+            InputError if there is no such network; ModelError if it cannot be used or downloaded, its package is not
+            installed, or the checkpoint does not fit.
     """
 
     form: str
     summary: str
     pattern: str
     load: Callable[[str, Checkpoint | None], Classifier]
-    prefix: str = ""
-    names: Callable[[str], list[str]] | None = None
 
 
 _SOURCES = (
@@ -37,23 +41,15 @@ _SOURCES = (
         "the network that comes with the install, ImageNet weights",
         r"(efficientnet_lite0)",
         load_efficientnet_lite0,
-        names=lambda pattern: fnmatch.filter(["efficientnet_lite0"], pattern),
     ),
     _Source(
         "torchvision:NAME[@WEIGHTS|@none][:checkpoint]",
         "a classifier of torchvision; @none: random weights",
         r"torchvision:([^:]*)",
         load_from_torchvision,
-        "torchvision:",
-        torchvision_names,
     ),
     _Source(
-        "timm:NAME[@none][:checkpoint]",
-        "a classifier of timm; @none: random weights",
-        r"timm:([^:]*)",
-        load_from_timm,
-        "timm:",
-        timm_names,
+        "timm:NAME[@none][:checkpoint]", "a classifier of timm; @none: random weights", r"timm:([^:]*)", load_from_timm
     ),
     _Source(
         "hf:ID[:checkpoint]",
@@ -75,6 +71,13 @@ _SOURCES = (
     ),
 )
 
+# Of the kinds that can be listed, by what their specifications begin with: the names that match a pattern.
+_NAMES = {
+    "": lambda pattern: fnmatch.filter(["efficientnet_lite0"], pattern),
+    "torchvision:": torchvision_names,
+    "timm:": timm_names,
+}
+
 _CHECKPOINT = r"(?::((?:[A-Za-z]:[\\/])?[^:]*))?"  # a colon is that of a Windows drive, or starts something new
 
 
@@ -93,11 +96,10 @@ def available(pattern: str | None = None) -> list[str]:
     """
     if pattern is None:
         return [source.form for source in _SOURCES]
-    listed = [source for source in _SOURCES if source.names is not None]
-    for source in sorted(listed, key=lambda source: len(source.prefix), reverse=True):
-        if source.names is not None and pattern.startswith(source.prefix) and (source.prefix or ":" not in pattern):
-            return [source.prefix + name for name in source.names(pattern.removeprefix(source.prefix))]
-    raise InputError(f"'{pattern}' cannot be listed; give a pattern such as 'torchvision:res*' or 'timm:*vit*'.")
+    prefix = pattern[: pattern.find(":") + 1]
+    if prefix not in _NAMES:
+        raise InputError(f"'{pattern}' cannot be listed; give a pattern such as 'torchvision:res*' or 'timm:*vit*'.")
+    return [prefix + name for name in _NAMES[prefix](pattern.removeprefix(prefix))]
 
 
 def describe(form: str) -> str:

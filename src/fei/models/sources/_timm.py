@@ -30,20 +30,20 @@ def load_from_timm(name: str, checkpoint: Checkpoint | None) -> Classifier:
     name, _, wanted = name.partition("@")
     if wanted.casefold() not in ("", "none"):
         raise InputError(
-            f"timm's weights are not named with '@{wanted}'; write timm:ARCHITECTURE.TAG, or timm:{name}@none for "
+            f"The weights of timm are not named with '@{wanted}'; write timm:ARCHITECTURE.TAG, or timm:{name}@none for "
             "random weights."
         )
     known = [*timm.list_models(), *timm.list_pretrained()]
     if name not in known:
         hint = suggestion(name, known, "check the name.")
-        raise InputError(f"timm has no network '{name}'; {hint} See: fei models 'timm:*'.")
+        raise InputError(f"The package timm has no network '{name}', see fei models 'timm:*'; {hint}")
     if wanted or checkpoint is not None:
-        network, other = build_for(checkpoint, partial(timm.create_model, name))
+        network, changed = build_for(checkpoint, partial(timm.create_model, name))
     else:
-        network, other = _build_with_weights(timm, name), None
-    classifier = Classifier(network, **_settings(timm, network, name))
-    classifier.labels = classifier.labels if other is None else None
-    return load_checkpoint(classifier, checkpoint)
+        network, changed = _build_with_weights(timm, name), False
+    named = network.num_classes == _IMAGENET and not changed
+    labels = timm.data.ImageNetInfo().label_descriptions() if named else None
+    return load_checkpoint(Classifier(network, labels=labels, **_preprocessing(timm, network, name)), checkpoint)
 
 
 def timm_names(pattern: str) -> list[str]:
@@ -61,7 +61,9 @@ def timm_names(pattern: str) -> list[str]:
 def _build_with_weights(timm: ModuleType, name: str) -> nn.Module:
     config = timm.models.get_pretrained_cfg(name)
     if config is None or not config.has_weights:
-        raise InputError(f"timm has no weights for '{name}'; write timm:{name}@none, or add ':' and a checkpoint.")
+        raise InputError(
+            f"The package timm has no weights for '{name}'; write timm:{name}@none, or add ':' and a checkpoint."
+        )
     file = _fetch(config, name)
     try:
         with torch.random.fork_rng(devices=[]):  # the initial weights are drawn only to be overwritten
@@ -86,16 +88,15 @@ def _fetch(config: Any, name: str) -> Path:
     return fetch_from_hub(config.hf_hub_id, names, advice=advice)
 
 
-def _settings(timm: ModuleType, network: nn.Module, name: str) -> dict[str, Any]:
-    """How images are prepared, and how the classes are called."""
+def _preprocessing(timm: ModuleType, network: nn.Module, name: str) -> dict[str, Any]:
     config = timm.data.resolve_model_data_config(network)
     channels, height, width = config["input_size"]
     if channels != 3 or height != width:
         raise ModelError(
-            f"timm's {name} takes inputs of shape {config['input_size']}; only square RGB images are supported, choose "
-            "another network."
+            f"The network {name} of timm takes inputs of shape {config['input_size']}; choose one that takes square "
+            "RGB images."
         )
-    imagenet = network.num_classes == _IMAGENET
+
     return {
         "mean": config["mean"],
         "std": config["std"],
@@ -103,5 +104,4 @@ def _settings(timm: ModuleType, network: nn.Module, name: str) -> dict[str, Any]
         "resize": math.floor(height / config["crop_pct"]),
         "interpolation": "bilinear" if config["interpolation"] == "bilinear" else "bicubic",
         "squash": config["crop_mode"] == "squash",
-        "labels": timm.data.ImageNetInfo().label_descriptions() if imagenet else None,
     }

@@ -44,16 +44,16 @@ def load_from_torchvision(name: str, checkpoint: Checkpoint | None) -> Classifie
     name, _, wanted = name.partition("@")
     if name not in _names(models):
         hint = suggestion(name, _names(models), "check the name.")
-        raise InputError(f"torchvision has no classifier '{name}'; {hint} See: fei models 'torchvision:*'.")
+        raise InputError(f"The package torchvision has no classifier '{name}', see fei models 'torchvision:*'; {hint}")
     weights = _choose_weights(models, name, wanted)
     if checkpoint is None and weights is not None:
         checkpoint = read_checkpoint(fetch_url(weights.url))
     if checkpoint is not None:
         checkpoint = replace(checkpoint, state=_todays_names(checkpoint.state))
 
-    network, other = build_for(checkpoint, partial(_build, models, name, weights, checkpoint is None))
+    network, changed = build_for(checkpoint, partial(_build, models, name, weights, checkpoint is None))
     settings = _plain(name) if weights is None else _of_weights(weights)
-    classifier = Classifier(network, **settings | ({} if other is None else {"labels": None}))
+    classifier = Classifier(network, **settings | ({"labels": None} if changed else {}))
     return load_checkpoint(classifier, checkpoint)
 
 
@@ -77,7 +77,7 @@ def _choose_weights(models: ModuleType, name: str, wanted: str) -> Any:
         if key.casefold() == wanted.casefold():
             return weights
     hint = suggestion(wanted, known.__members__, f"give one of {', '.join(known.__members__)} or none.")
-    raise InputError(f"torchvision's {name} has no weights '{wanted}'; {hint}")
+    raise InputError(f"The network {name} of torchvision has no weights '{wanted}'; {hint}")
 
 
 def _build(models: ModuleType, name: str, weights: Any, initialize: bool, **options: Any) -> nn.Module:
