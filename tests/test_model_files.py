@@ -297,9 +297,7 @@ class TestCheckpointsThatGrow:
     def test_a_view_of_one_number_as_many(self, factories: Path, tmp_path: Path) -> None:
         state = weights(1.0) | {"3.weight": torch.zeros(1).expand(10**9, 4), "3.bias": torch.zeros(1).expand(10**9)}
         torch.save(state, tmp_path / "wide.pt")
-        assert "says that '3.weight' has more numbers than are in the file" in self.refused(
-            factories, tmp_path / "wide.pt"
-        )
+        assert "'3.weight' in the checkpoint" in self.refused(factories, tmp_path / "wide.pt")
 
     @pytest.mark.parametrize(
         "body",

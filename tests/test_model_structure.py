@@ -202,5 +202,5 @@ print(import_torchvision().__name__)
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setattr(sys, "path", [])
         monkeypatch.setattr(sys, "meta_path", [finder for finder in sys.meta_path if "Path" in str(finder)])
-        with pytest.raises(ModelError, match="torchvision is needed for this and is not installed; run pip install"):
+        with pytest.raises(ModelError, match="torchvision is needed and not installed; run pip install"):
             import_torchvision()

@@ -172,7 +172,7 @@ class TestClassNames:
     @pytest.mark.parametrize(
         ("wanted", "message"),
         [
-            ("crane", r"'crane' may mean 'crane' \(2\), 'crane' \(4\); give the whole name or the index"),
+            ("crane", r"'crane' may mean 'crane' \(2\), 'crane' \(4\); give the name or the index"),
             ("cat", r"'cat' may mean 'tabby, tabby cat' \(0\), 'tiger cat' \(1\)"),
             ("tabbi", r"No class is called 'tabbi'; did you mean 'tabby, tabby cat' \(0\)"),
             ("zzz", "No class is called 'zzz'; give a name or an index below 6"),
@@ -193,7 +193,7 @@ class TestClassNames:
     def test_without_names_only_an_index_will_do(self) -> None:
         model = tiny()
         assert (model.index(7), model.index("7"), model.label(7)) == (7, 7, "7")
-        with pytest.raises(InputError, match="no class names, so 'cat' is unknown"):
+        with pytest.raises(InputError, match="'cat' is unknown, as this network has no class names; give an index"):
             model.index("cat")
 
     def test_a_class_beyond_the_names_is_called_by_its_number(self) -> None:

@@ -199,5 +199,5 @@ class TestTorchvision:
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setattr(sys, "path", [])
-        with pytest.raises(ModelError, match=r'not installed; run pip install "fei\[torchvision\]"'):
+        with pytest.raises(ModelError, match=r'is needed and not installed; run pip install "fei\[torchvision\]"'):
             models.load("torchvision:resnet50")

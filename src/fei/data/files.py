@@ -74,7 +74,7 @@ def find_images(folder: Path, depth: int | None = None) -> tuple[list[str], list
         except (InputError, OSError):
             if not here:
                 raise
-            problems.append(f"'{folder / here}' cannot be listed for want of permission; it was left out.")
+            problems.append(f"'{folder / here}' cannot be listed, since permission is missing; it was left out.")
             continue
         for entry in inner:
             name = f"{here}/{entry.name}" if here else entry.name
@@ -124,9 +124,7 @@ def read_bytes(file: Path, limit: int = MAX_LIST_BYTES) -> bytes:
     except OSError as error:
         raise DataError(f"'{file}' cannot be read ({error.strerror}); check its permissions.") from error
     if max(size, len(content)) > limit:
-        raise DataError(
-            f"'{file}' has {size / 1e6:,.1f} MB and at most {limit / 1e6:,.0f} MB are read; check the file."
-        )
+        raise DataError(f"'{file}' has {size / 1e6:,.1f} MB; at most {limit / 1e6:,.0f} MB are read.")
     return content
 
 
@@ -149,15 +147,10 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_csv(file: Path, advice: str, **options: Any) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file, each with the number of its last line.
-
-    Args:
-        file: The file.
-        advice: What to do where it is no CSV, as the end of a sentence.
-        options: How `csv.reader` reads it.
+    """The rows of a CSV file, as `csv.reader` reads it with these options, each with the number of its last line.
 
     Raises:
-        DataError: If it is no CSV.
+        DataError: If it is no CSV; the advice ends the sentence.
     """
     rows = csv.reader(io.StringIO(read_text(file)), **options)
     try:

@@ -99,9 +99,7 @@ def to_rgb(image: Image.Image, *, what: str = "The image") -> Image.Image:
     try:
         rgb = image.convert("RGBA" if image.has_transparency_data else "RGB")
     except ValueError as error:
-        raise DataError(
-            f"{what} has the colour mode {image.mode}, which cannot be read as RGB; save it as RGB."
-        ) from error
+        raise DataError(f"{what} has the colour mode {image.mode}, which is not read; save it as RGB.") from error
     if rgb.mode == "RGBA":
         transparent, rgb = rgb, Image.new("RGB", rgb.size, "white")
         rgb.paste(transparent, mask=transparent.getchannel("A"))
@@ -119,10 +117,8 @@ def _open_file(file: Path) -> BinaryIO:
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise InputError(f"'{file}' is {kind}; give the path of an image file.")
     if status.st_size > MAX_FILE_BYTES:
-        raise DataError(
-            f"'{file}' has {status.st_size / 1e6:,.0f} MB and at most {MAX_FILE_BYTES / 1e6:,.0f} MB are read; "
-            "save it smaller."
-        )
+        size, most = status.st_size / 1e6, MAX_FILE_BYTES / 1e6
+        raise DataError(f"'{file}' has {size:,.0f} MB and at most {most:,.0f} MB are read; save it smaller.")
     try:
         return file.open("rb")
     except OSError as error:

@@ -33,19 +33,12 @@ _MAX_ASPECT_RATIO = 20
 
 
 class _Way(NamedTuple):
-    """The way of an image's columns, or of its rows, to the network's input.
+    """The way of an image's columns, or of its rows, to the network's input."""
 
-    Attributes:
-        trimmed: What is left off at the beginning of a ribbon too long to be resized whole.
-        kept: How much of the image there is then.
-        resized: What that is resized to.
-        cut: What is then left off before the central square.
-    """
-
-    trimmed: int
-    kept: int
-    resized: int
-    cut: int
+    trimmed: int  # what is left off at the beginning of a ribbon too long to be resized whole
+    kept: int  # how much of the image there is then
+    resized: int  # what that is resized to
+    cut: int  # what is then left off before the central square
 
 
 class Classifier(nn.Module):
@@ -120,10 +113,8 @@ class Classifier(nn.Module):
         output = self.network((pixels - self.mean) / self.std if self.normalizes else pixels)
         logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
         if not isinstance(logits, Tensor):
-            raise ModelError(
-                f"The network {type(self.network).__name__} returned a {type(output).__name__}; a tensor of logits, or "
-                "an object that has them as .logits, is needed."
-            )
+            network, wrong = type(self.network).__name__, type(output).__name__
+            raise ModelError(f"The network {network} returned a {wrong}; a tensor of logits, or .logits, is needed.")
         return logits
 
     @property
@@ -202,9 +193,7 @@ class Classifier(nn.Module):
         if wanted.isdecimal() and len(wanted) <= _MOST_DIGITS:
             return self._checked_index(int(wanted))
         if self.labels is None:
-            raise InputError(
-                f"This network has no class names, so '{name_or_index}' is unknown; give the class's index."
-            )
+            raise InputError(f"'{name_or_index}' is unknown, as this network has no class names; give an index.")
         names = [name.casefold() for name in self.labels]
         synonyms = [[part.strip() for part in name.split(",")] for name in names]
         for matches in (
@@ -215,9 +204,7 @@ class Classifier(nn.Module):
             if len(matches) == 1:
                 return matches[0]
             if matches:
-                raise InputError(
-                    f"'{name_or_index}' may mean {self._listing(matches)}; give the whole name or the index."
-                )
+                raise InputError(f"'{name_or_index}' may mean {self._listing(matches)}; give the name or the index.")
         spelled = {part: i for i, parts in enumerate(synonyms) for part in parts}
         close = [spelled[part] for part in difflib.get_close_matches(wanted, spelled, n=5)]
         hint = f"did you mean {self._listing(close)}?" if close else f"give a name or an index below {len(names)}."

@@ -23,12 +23,8 @@ class Annotated(NamedTuple):
 def read_objects(file: Path) -> tuple[list[Annotated], list[str]]:
     """Read an annotation: `<annotation>` with any number of `<object>`, each with a `<name>` and a `<bndbox>`.
 
-    Returns:
-        The objects, and a sentence for each box that was left out because it has no area.
-
-    Raises:
-        DataError: If the file is too large, not well-formed, has a document type (in which entities could hide), or
-            lacks something.
+    Returns the objects, and a sentence for each box that was left out because it has no area. A file that is too large,
+    not well-formed, has a document type (in which entities could hide), or lacks something is a DataError.
     """
     root = _parse(file)
     if root.tag != "annotation":

@@ -20,9 +20,7 @@ class _List:
 
     def __getitem__(self, number: str) -> str:
         if number not in self.rows:
-            raise DataError(
-                f"'{self.file}' has no line for image {number}, which images.txt names; unpack the archive again."
-            )
+            raise DataError(f"'{self.file}' has no line for image {number}; unpack the archive again.")
         return self.rows[number][1]
 
     def wrong(self, number: str, expected: str) -> DataError:
@@ -69,9 +67,7 @@ def load_cub(location: str, spec: str) -> Dataset:
 def _read(file: Path, expected: str) -> _List:
     """Read lines of a number and what belongs to it."""
     if not os.path.isfile(file):
-        raise DataError(
-            f"There is no '{file.name}' in '{file.parent}'; give the folder that CUB_200_2011.tgz unpacks to."
-        )
+        raise DataError(f"'{file.parent}' has no '{file.name}'; give the folder that CUB_200_2011.tgz unpacks to.")
     rows: dict[str, tuple[int, str]] = {}
     for line, content in read_lines(file):
         number, *rest = content.split(maxsplit=1)

@@ -32,10 +32,8 @@ def load_imagefolder(location: str, spec: str) -> Dataset:
     root = existing_folder(location)
     classes = subfolders(root)
     if not classes:
-        raise DataError(
-            f"'{root}' has no class folders; put each class's images into a folder of its own, "
-            "or leave 'imagefolder:' away for images without labels."
-        )
+        hint = "give each class one, or leave 'imagefolder:' away for images without labels"
+        raise DataError(f"'{root}' has no class folders; {hint}.")
     loose, problems = find_images(root, depth=1)
     problems += [f"'{root / name}' lies outside the class folders; it was left out." for name in loose]
     items: list[Item] = []

@@ -22,19 +22,12 @@ _MAX_META_BYTES = 20_000_000
 
 @dataclass(frozen=True)
 class Truth:
-    """What a list tells, by the number in an image's name.
-
-    Attributes:
-        file: The list.
-        labels: The index of each image's class.
-        boxes: The boxes of that class, where the list has them.
-        problems: A sentence for each box that was left out.
-    """
+    """What a list tells, by the number in an image's name: its class, and the boxes of that where the list has them."""
 
     file: Path
     labels: dict[int, int] = field(default_factory=dict)
     boxes: dict[int, tuple[Box, ...]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # a sentence for each box that was left out
 
 
 @cache
@@ -45,11 +38,7 @@ def synset_indices() -> dict[str, int]:
 
 
 def read_truth(folder: Path, places: Sequence[Path]) -> Truth:
-    """Read the list of the classes that lies in one of the places.
-
-    Raises:
-        DataError: If there is no list, or it is malformed.
-    """
+    """Read the list of the classes that lies in one of the places."""
     if file := _first(_KAGGLE, places):
         return _read_kaggle(file)
     if file := _first(_SYNSETS, places):
@@ -81,10 +70,7 @@ def _read_lines(file: Path, classes: Mapping[str, int], expected: str) -> Truth:
 def _read_meta(file: Path | None, numbers: Path) -> dict[str, int]:
     """The numbers that the development kit's meta.mat gives the classes, as text, and their indices."""
     if file is None:
-        raise DataError(
-            f"'{numbers}' numbers the classes in an order of its own, and there is no meta.mat to tell it; put the "
-            "development kit's meta.mat beside it."
-        )
+        raise DataError(f"'{numbers}' needs the development kit's meta.mat, which tells its order; put that beside it.")
     content = read_bytes(file, _MAX_META_BYTES)
     known = synset_indices()
     try:

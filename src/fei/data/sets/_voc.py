@@ -37,23 +37,20 @@ def load_voc(location: str, spec: str) -> Dataset:
     items: list[Item] = []
     for stem, line in wanted.items():
         annotation = root / "Annotations" / f"{stem}.xml"
-        if stem not in files:
-            problems.append(
-                f"'{annotation}' has no image in JPEGImages; it was left out."
-                if split is None
-                else absent(root / "JPEGImages" / f"{stem}.jpg", listed, line)
-            )
-            continue
-        image = root / "JPEGImages" / files[stem]
-        if not os.path.isfile(annotation):
+        image = root / "JPEGImages" / files.get(stem, f"{stem}.jpg")
+        if stem not in files and split is not None:
+            problems.append(absent(image, listed, line))
+        elif stem not in files:
+            problems.append(f"'{annotation}' has no image in JPEGImages; it was left out.")
+        elif not os.path.isfile(annotation):
             problems.append(f"'{image}' has no annotation '{annotation.name}'; it was left out.")
-            continue
-        objects, troubles = read_objects(annotation)
-        problems += troubles
-        if objects:
-            items.append(Item(image, files[stem], *_label_and_boxes(objects, annotation)))
         else:
-            problems.append(f"'{annotation}' has no box, so the class of '{files[stem]}' is unknown; it was left out.")
+            objects, troubles = read_objects(annotation)
+            problems += troubles
+            if objects:
+                items.append(Item(image, image.name, *_label_and_boxes(objects, annotation)))
+            else:
+                problems.append(f"'{annotation}' has no box and so no class for '{image.name}'; it was left out.")
     if not items:
         why = f"; the first problem is: {problems[0]}" if problems else "; unpack the archive again."
         raise DataError(f"'{root}' has no image with an annotation{why}")
@@ -83,9 +80,7 @@ def _label_and_boxes(objects: list[Annotated], file: Path) -> tuple[int, tuple[B
     """The class of the largest object, and the boxes of that class."""
     for found in objects:
         if found.name not in VOC_CLASSES:
-            raise DataError(
-                f"'{file}' has an object '{found.name}', none of VOC's 20 classes; use csv: for other classes."
-            )
+            raise DataError(f"'{file}' has '{found.name}', none of VOC's 20 classes; use csv: for other classes.")
     # Pixels counted from 1, the last one included, as edges counted from 0.
     boxes = [(left - 1, top - 1, right, bottom) for _, (left, top, right, bottom) in objects]
     areas = [(right - left) * (bottom - top) for left, top, right, bottom in boxes]

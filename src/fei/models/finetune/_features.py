@@ -16,23 +16,14 @@ from fei.progress import Progress, reporter
 
 @dataclass(frozen=True)
 class Features:
-    """The input of a layer on images.
+    """The input of a layer on images."""
 
-    Attributes:
-        items: The images that could be read.
-        values: The input, averaged over positions, (N, features), on the CPU.
-        classes: The classes that occur, sorted.
-        labels: The class of each image as an index into `classes`.
-        sample: The first few images, as the network takes them.
-        skipped: A sentence for each image that could not be read.
-    """
-
-    items: tuple[Item, ...]
-    values: Tensor
-    classes: Tensor
-    labels: Tensor
-    sample: Tensor
-    skipped: tuple[str, ...]
+    items: tuple[Item, ...]  # the images that could be read
+    values: Tensor  # the input, averaged over positions, (N, features), on the CPU
+    classes: Tensor  # those that occur, sorted
+    labels: Tensor  # the class of each image as an index into `classes`
+    sample: Tensor  # the first few images, as the network takes them
+    skipped: tuple[str, ...]  # a sentence for each image that could not be read
 
 
 def batches(
@@ -40,11 +31,8 @@ def batches(
 ) -> Iterator[tuple[list[Item], Tensor]]:
     """Read images for a network, `size` at a time; `skipped` gets a sentence for each that cannot be read.
 
-    Yields:
-        Items, and their pixels (n, 3, S, S) of the network's type and on its device.
-
-    Raises:
-        DataError: If none of them can be read.
+    Yields items, and their pixels (n, 3, S, S) of the network's type and on its device. If none can be read, that is a
+    DataError.
     """
     like = next(classifier.parameters())
     with reporter(progress, len(data)) as tick:
@@ -66,11 +54,8 @@ def batches(
 def extract(classifier: Classifier, layer: nn.Module, data: Dataset, size: int, progress: bool | Progress) -> Features:
     """Compute the input of a linear layer or convolution on images with labels, averaged over positions.
 
-    The network is in evaluation mode. Where the layer runs several times in a pass, the last run counts.
-
-    Raises:
-        DataError: If no image can be read.
-        ModelError: If the network fails on them, or computes NaN or infinite values.
+    The network is in evaluation mode. Where the layer runs several times in a pass, the last run counts. A network that
+    fails on them, or computes NaN or infinite values, is a ModelError.
     """
     network = type(classifier.network).__name__
     width = layer.in_features if isinstance(layer, nn.Linear) else getattr(layer, "in_channels", None)
@@ -84,25 +69,20 @@ def extract(classifier: Classifier, layer: nn.Module, data: Dataset, size: int, 
             try:
                 classifier(pixels)
             except RuntimeError as error:  # out of memory among them
-                raise ModelError(
-                    f"The network fails on {len(pixels)} images at once ({in_brief(error)}); try a smaller batch size."
-                ) from error
+                why = f"{len(pixels)} images at once ({in_brief(error)})"
+                raise ModelError(f"The network fails on {why}; try a smaller batch size.") from error
             pooled = _average(seen[-1], layer)
             seen.clear()
             if pooled.shape != (len(some), width):
-                raise ModelError(
-                    f"The last layer of {network} sees {tuple(pooled.shape)} for {len(some)} images, so that it cannot "
-                    "be trained on them; one row for each is needed."
-                )
+                seen_now = f"{tuple(pooled.shape)} for {len(some)} images"
+                raise ModelError(f"The last layer of {network} sees {seen_now}; one row for each image is needed.")
             sample = sample if items else pixels
             items += some
             values.append(pooled)
     features = torch.cat(values)
     if not features.isfinite().all():
-        raise ModelError(
-            f"The network {network} computes NaN or infinite values for these images; check its weights and that it "
-            "takes RGB in [0, 1]."
-        )
+        hint = "check its weights, and that it takes RGB in [0, 1]"
+        raise ModelError(f"The network {network} computes NaN or infinite values for these images; {hint}.")
     classes, labels = torch.tensor([item.label for item in items]).unique(return_inverse=True)
     return Features(tuple(items), features, classes, labels, sample, tuple(skipped))
 

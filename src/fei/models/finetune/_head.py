@@ -26,23 +26,14 @@ _UNTRAINED = -30.0  # the logit of a class without an image, where those of the 
 
 @dataclass(frozen=True)
 class Fit:
-    """A linear classifier.
+    """A linear classifier."""
 
-    Attributes:
-        weight: One row for each class, (classes, features), in double precision.
-        bias: One for each class, or None.
-        weight_decay: The λ it was fitted with.
-        scale: What the features were divided by when their weights were penalised.
-        steps: How many times the objective was evaluated.
-        interrupted: Whether Ctrl-C ended the work.
-    """
-
-    weight: Tensor
-    bias: Tensor | None
-    weight_decay: float
-    scale: float
-    steps: int
-    interrupted: bool
+    weight: Tensor  # one row for each class, (classes, features), in double precision
+    bias: Tensor | None  # one for each class, or None
+    weight_decay: float  # the λ it was fitted with
+    scale: float  # what the features were divided by when their weights were penalised
+    steps: int  # how many times the objective was evaluated
+    interrupted: bool  # whether Ctrl-C ended the work
 
     def logits(self, features: Tensor) -> Tensor:
         """The logits (N, classes) of features (N, features)."""
@@ -163,8 +154,7 @@ def fit_head(
 def install(classifier: Classifier, features: Features, fit: Fit, classes: int) -> bool:
     """Put a fit into a network's last layer; the outputs of classes that do not occur are made negligible.
 
-    Returns:
-        Whether the network's logits are then those of the fit, but for a constant that all classes of an image share.
+    Returns whether the network's logits are then the fit's, but for a constant that all classes of an image share.
     """
     head = find_head(classifier)[1]
     mean = features.values.double().mean(0)

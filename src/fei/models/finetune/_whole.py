@@ -42,10 +42,8 @@ def train_whole(
 
     The weights of the epoch with the lowest cross-entropy are kept: on the images held out, or without them on
     those trained on, during the epoch. Three epochs without a lower one end the training, and so does Ctrl-C. The
-    network is in evaluation mode and stays so; its weights are changed in place.
-
-    Raises:
-        ModelError: If the weights cannot be trained, or the loss becomes infinite.
+    network is in evaluation mode and stays so; its weights are changed in place. Weights that cannot be trained, or a
+    loss that becomes infinite, are a ModelError.
     """
     held_ids = {item.id for item in held or ()}
     items = [item for item in data if item.id not in held_ids]
@@ -94,10 +92,8 @@ def _epoch(
         inputs = torch.where(mirrored.to(inputs.device)[:, None, None, None], inputs.flip(-1), inputs)
         loss = F.cross_entropy(classifier(inputs).float(), labels)
         if not loss.requires_grad:
-            raise ModelError(
-                f"The network {type(classifier.network).__name__} lets no gradient through, so that only its last "
-                "layer can be trained; leave --whole away."
-            )
+            network = type(classifier.network).__name__
+            raise ModelError(f"The network {network} lets no gradient through; leave --whole away.")
         if not loss.isfinite():
             raise ModelError("The loss of the training became NaN or infinite; give a smaller learning rate with --lr.")
         adam.zero_grad()

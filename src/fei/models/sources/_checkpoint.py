@@ -39,17 +39,11 @@ class _SuspiciousError(pickle.UnpicklingError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a file of weights.
-
-    Attributes:
-        file: Where it came from.
-        state: The tensors by name, on the CPU.
-        labels: The names of the classes, from the key "fei.labels" (a JSON list) of a .safetensors file's metadata.
-    """
+    """The content of a file of weights."""
 
     file: Path
-    state: Mapping[str, Tensor]
-    labels: list[str] | None = None
+    state: Mapping[str, Tensor]  # on the CPU
+    labels: list[str] | None = None  # from the key "fei.labels" (a JSON list) of a .safetensors file's metadata
 
 
 def read_checkpoint(file: Path) -> Checkpoint:
@@ -69,9 +63,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
     size = file.stat().st_size
     for name, tensor in checkpoint.state.items():
         if tensor.numel() * tensor.element_size() > size:
-            raise ModelError(
-                f"The checkpoint '{file}' says that '{name}' has more numbers than are in the file; save it again."
-            )
+            raise ModelError(f"'{name}' in the checkpoint '{file}' has more numbers than the file; save it again.")
     return checkpoint
 
 
@@ -100,19 +92,15 @@ def load_checkpoint(classifier: Classifier, checkpoint: Checkpoint | None) -> Cl
         mismatch = str(error).splitlines()[-1].strip().rstrip(".")
         raise ModelError(f"{wrong} ({mismatch}); give the weights of this very network.") from error
     if keys.missing_keys or keys.unexpected_keys:
-        missing, unexpected = first_few(keys.missing_keys), first_few(keys.unexpected_keys)
-        raise ModelError(
-            f"{wrong} (missing: {missing}; unexpected: {unexpected}); give the weights of this very network."
-        )
+        mismatch = f"missing: {first_few(keys.missing_keys)}; unexpected: {first_few(keys.unexpected_keys)}"
+        raise ModelError(f"{wrong} ({mismatch}); give the weights of this very network.")
     if (labels := checkpoint.labels) is not None:
         lost = "its classes cannot be counted; check input_size"
         logits = observe(classifier, grey_image(classifier), lambda *_: None, lost)
         outputs = logits.shape[1] if isinstance(logits, Tensor) else 0
         if len(labels) != outputs:
-            raise ModelError(
-                f"The checkpoint '{checkpoint.file}' names {len(labels)} classes and the network has {outputs}; write "
-                "the file again with a label for each class."
-            )
+            mismatch = f"'{checkpoint.file}' names {len(labels)} classes and the network has {outputs}"
+            raise ModelError(f"The checkpoint {mismatch}; write the file again with a label for each class.")
         classifier.labels = labels
     return classifier
 
@@ -214,9 +202,8 @@ def _read_torch(file: Path) -> Mapping[str, Tensor]:
             if isinstance(candidate, Mapping) and candidate and all(isinstance(v, Tensor) for v in candidate.values()):
                 return candidate
         found = first_few([str(key) for key in content])
-    raise ModelError(
-        f"The checkpoint '{file}' holds {found}; a state dict, or one under the key 'state_dict' or 'model', is needed."
-    )
+    needed = "a state dict, or one under the key 'state_dict' or 'model', is needed"
+    raise ModelError(f"The checkpoint '{file}' holds {found}; {needed}.")
 
 
 def _look_through(file: Path) -> None:

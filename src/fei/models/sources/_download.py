@@ -46,10 +46,8 @@ def fetch_url(url: str) -> Path:
     if digest is not None:
         with file.open("rb") as stream:
             if not hashlib.file_digest(stream, "sha256").hexdigest().startswith(digest):
-                raise ModelError(
-                    f"The file {file} is not what its name says, as its SHA-256 does not begin with {digest}; delete "
-                    f"it, and download it again from {url}."
-                )
+                wrong = f"The file {file} is not what its name says, as its SHA-256 does not begin with {digest}"
+                raise ModelError(f"{wrong}; delete it, and download it again from {url}.")
     return file
 
 
@@ -93,9 +91,8 @@ def fetch_folder_from_hub(repository: str, patterns: Sequence[str], *, needed: s
         try:
             return Path(snapshot_download(repository, allow_patterns=list(patterns), local_files_only=locally))
         except (HFValidationError, RepositoryNotFoundError) as error:
-            raise InputError(
-                f"'{repository}' is neither a folder here nor a model of Hugging Face; check the path or the name."
-            ) from error
+            wrong = f"'{repository}' is neither a folder here nor a model of Hugging Face"
+            raise InputError(f"{wrong}; check the path or the name.") from error
 
     with suppress(LocalEntryNotFoundError):
         folder = find(locally=True)

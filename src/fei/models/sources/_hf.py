@@ -50,10 +50,8 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
     except ModelError:
         raise
     except Exception as error:  # transformers raises nearly anything on a model of another kind
-        raise ModelError(
-            f"The model '{name}' cannot be loaded ({in_brief(error)}); it must be an image classifier that "
-            "transformers knows without code of its own."
-        ) from error
+        needed = "it must be an image classifier that transformers knows without code of its own"
+        raise ModelError(f"The model '{name}' cannot be loaded ({in_brief(error)}); {needed}.") from error
     return load_checkpoint(classifier, checkpoint)
 
 
@@ -95,10 +93,8 @@ def _with_weights(transformers: ModuleType, folder: Path, name: str) -> nn.Modul
             folder, use_safetensors=True, trust_remote_code=False, local_files_only=True, output_loading_info=True
         )
     if report["missing_keys"]:
-        raise ModelError(
-            f"The model '{name}' has no weights for {first_few(sorted(report['missing_keys']))}; it is not a trained "
-            "image classifier, choose another one."
-        )
+        missing = first_few(sorted(report["missing_keys"]))
+        raise ModelError(f"The model '{name}' has no weights for {missing}; choose a trained image classifier.")
     return network
 
 
@@ -123,9 +119,7 @@ def _preprocessing(processor: dict[str, Any], name: str) -> dict[str, Any]:
     crop = processor.get("crop_size") if processor.get("do_center_crop") else None
     crop_sides = {crop["height"], crop["width"]} if crop else sides
     if len(sides) != 1 or len(crop_sides) != 1 or not isinstance(resize := sides.pop(), int):
-        raise ModelError(
-            f"The model '{name}' takes images of the size {crop or size}; choose one that takes square images."
-        )
+        raise ModelError(f"The model '{name}' takes images of the size {crop or size}; choose one for square images.")
     input_size = crop["height"] if crop else resize
     if (portion := processor.get("crop_pct")) is not None and not squash:
         # ConvNeXt's and PoolFormer's: the size is what is left, except that large images are not cropped.

@@ -52,9 +52,7 @@ def load_from_package(name: str, checkpoint: Checkpoint | None) -> Classifier:
             found = None
         module = None if found is None else importlib.import_module(path)
     except (Exception, SystemExit) as error:
-        raise ModelError(
-            f"The module '{path}' cannot be imported ({in_brief(error)}); it must run without errors."
-        ) from error
+        raise ModelError(f"'{path}' cannot be imported ({in_brief(error)}); it must run without errors.") from error
     if module is None:
         forms = [f"{form}:{factory}" for form in _OTHER_FORMS]
         hint = suggestion(f"{path}:{factory}", forms, "check the name, or install its package.", cutoff=0.8)

@@ -54,9 +54,7 @@ def _import(name: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise ModelError(
-            f'The package {name} is needed for this and is not installed; run pip install "fei[{extra}]".'
-        ) from error
+        raise ModelError(f'The package {name} is needed and not installed; run pip install "fei[{extra}]".') from error
 
 
 def _declare_operators() -> bool:

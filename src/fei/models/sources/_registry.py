@@ -3,7 +3,6 @@
 import fnmatch
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from fei.errors import InputError
@@ -15,61 +14,41 @@ from fei.models.sources._own import load_from_file, load_from_package
 from fei.models.sources._timm import load_from_timm, timm_names
 from fei.models.sources._torchvision import load_from_torchvision, torchvision_names
 
+# Makes the classifier of a part of the specification and of a checkpoint with weights to take instead, if there is one.
+# It raises an InputError if there is no such network, and a ModelError if that cannot be used or downloaded, its package
+# is not installed, or the checkpoint does not fit.
+_Loader = Callable[[str, Checkpoint | None], Classifier]
 
-@dataclass(frozen=True)
-class _Source:
-    """A kind of network.
-
-    Attributes:
-        form: How its specification is written.
-        summary: What it is.
-        pattern: That of its specification without a checkpoint, with the loader's part in brackets.
-        load: Makes the classifier of that part and of a checkpoint with weights to take instead, if there is one.
-            InputError if there is no such network; ModelError if it cannot be used or downloaded, its package is not
-            installed, or the checkpoint does not fit.
-    """
-
-    form: str
-    summary: str
-    pattern: str
-    load: Callable[[str, Checkpoint | None], Classifier]
-
-
-_SOURCES = (
-    _Source(
-        "efficientnet_lite0",
+# By how they are written: what they are, the pattern without a checkpoint and with the loader's part in brackets, and
+# the loader.
+_SOURCES: dict[str, tuple[str, str, _Loader]] = {
+    "efficientnet_lite0": (
         "the network that comes with the install, ImageNet weights",
         r"(efficientnet_lite0)",
         load_efficientnet_lite0,
     ),
-    _Source(
-        "torchvision:NAME[@WEIGHTS|@none][:checkpoint]",
+    "torchvision:NAME[@WEIGHTS|@none][:checkpoint]": (
         "a classifier of torchvision; @none: random weights",
         r"torchvision:([^:]*)",
         load_from_torchvision,
     ),
-    _Source(
-        "timm:NAME[@none][:checkpoint]", "a classifier of timm; @none: random weights", r"timm:([^:]*)", load_from_timm
-    ),
-    _Source(
-        "hf:ID[:checkpoint]",
+    "timm:NAME[@none][:checkpoint]": ("a classifier of timm; @none: random weights", r"timm:([^:]*)", load_from_timm),
+    "hf:ID[:checkpoint]": (
         "an image classifier of Hugging Face, or a folder with one",
         r"hf:((?:[A-Za-z]:[\\/])?[^:]*)",
         load_from_hf,
     ),
-    _Source(
-        "path/to/file.py:factory[:checkpoint]",
+    "path/to/file.py:factory[:checkpoint]": (
         "a function in a Python file that returns an nn.Module",
         r"(.+\.py(?::[^:]*)?)",
         load_from_file,
     ),
-    _Source(
-        "package.module:factory[:checkpoint]",
+    "package.module:factory[:checkpoint]": (
         "such a function in an installed package",
         r"([A-Za-z_][\w.]*:[^:]*)",
         load_from_package,
     ),
-)
+}
 
 # Of the kinds that can be listed, by what their specifications begin with: the names that match a pattern.
 _NAMES = {
@@ -95,7 +74,7 @@ def available(pattern: str | None = None) -> list[str]:
         ModelError: If the package that has them is not installed.
     """
     if pattern is None:
-        return [source.form for source in _SOURCES]
+        return list(_SOURCES)
     prefix = pattern[: pattern.find(":") + 1]
     if prefix not in _NAMES:
         raise InputError(f"'{pattern}' cannot be listed; give a pattern such as 'torchvision:res*' or 'timm:*vit*'.")
@@ -104,7 +83,7 @@ def available(pattern: str | None = None) -> list[str]:
 
 def describe(form: str) -> str:
     """What one of the forms that `available` lists stands for, in a few words."""
-    return next(source.summary for source in _SOURCES if source.form == form)
+    return _SOURCES[form][0]
 
 
 def load(spec: str) -> Classifier:
@@ -135,10 +114,10 @@ def load(spec: str) -> Classifier:
     """
     if not isinstance(spec, str):
         raise InputError(f"The model is given as a {type(spec).__name__}; give a string: {', '.join(available())}.")
-    for source in _SOURCES:
-        if match := re.fullmatch(source.pattern + _CHECKPOINT, spec):
+    for _, pattern, loader in _SOURCES.values():
+        if match := re.fullmatch(pattern + _CHECKPOINT, spec):
             name, file = match.groups()
-            classifier = source.load(name, read_checkpoint(Path(file)) if file else None)
+            classifier = loader(name, read_checkpoint(Path(file)) if file else None)
             classifier.spec = spec
             return classifier.eval()
     raise InputError(f"There is no model '{spec}'; give one of: {', '.join(available())}.")

@@ -29,10 +29,8 @@ def load_from_timm(name: str, checkpoint: Checkpoint | None) -> Classifier:
     timm = import_beside_torchvision("timm", "timm")
     name, _, wanted = name.partition("@")
     if wanted.casefold() not in ("", "none"):
-        raise InputError(
-            f"The weights of timm are not named with '@{wanted}'; write timm:ARCHITECTURE.TAG, or timm:{name}@none for "
-            "random weights."
-        )
+        hint = f"write timm:ARCHITECTURE.TAG, or timm:{name}@none for random weights"
+        raise InputError(f"The weights of timm are not named with '@{wanted}'; {hint}.")
     known = [*timm.list_models(), *timm.list_pretrained()]
     if name not in known:
         hint = suggestion(name, known, "check the name.")
@@ -61,9 +59,7 @@ def timm_names(pattern: str) -> list[str]:
 def _build_with_weights(timm: ModuleType, name: str) -> nn.Module:
     config = timm.models.get_pretrained_cfg(name)
     if config is None or not config.has_weights:
-        raise InputError(
-            f"The package timm has no weights for '{name}'; write timm:{name}@none, or add ':' and a checkpoint."
-        )
+        raise InputError(f"'{name}' has no weights in timm; write timm:{name}@none, or add ':' and a checkpoint.")
     file = _fetch(config, name)
     try:
         with torch.random.fork_rng(devices=[]):  # the initial weights are drawn only to be overwritten
@@ -71,10 +67,8 @@ def _build_with_weights(timm: ModuleType, name: str) -> nn.Module:
             network: nn.Module = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": str(file)})
             return network
     except Exception as error:  # a damaged file makes timm raise nearly anything
-        raise ModelError(
-            f"The weights {file} of timm's {name} cannot be read ({in_brief(error)}); delete them to download them "
-            "again."
-        ) from error
+        wrong = f"The weights {file} of timm's {name} cannot be read ({in_brief(error)})"
+        raise ModelError(f"{wrong}; delete them to download them again.") from error
 
 
 def _fetch(config: Any, name: str) -> Path:
@@ -92,10 +86,8 @@ def _preprocessing(timm: ModuleType, network: nn.Module, name: str) -> dict[str,
     config = timm.data.resolve_model_data_config(network)
     channels, height, width = config["input_size"]
     if channels != 3 or height != width:
-        raise ModelError(
-            f"The network {name} of timm takes inputs of shape {config['input_size']}; choose one that takes square "
-            "RGB images."
-        )
+        shape = config["input_size"]
+        raise ModelError(f"The network {name} of timm takes inputs of shape {shape}; choose one for square RGB images.")
 
     return {
         "mean": config["mean"],
