@@ -78,12 +78,12 @@ def test_names_that_are_not_text_can_be_sampled() -> None:
 
 @pytest.mark.parametrize("count", [0, -1, 2.0, True, "3"])
 def test_a_wrong_count(count: int) -> None:
-    with pytest.raises(InputError, match="count is .*; give how many images to choose, 1 or more."):
+    with pytest.raises(InputError, match="`count` is .*; give how many images to choose, 1 or more."):
         dataset_of("ab").sample(count)
 
 
 def test_a_wrong_seed() -> None:
-    with pytest.raises(InputError, match="seed is 0.5; give a whole number."):
+    with pytest.raises(InputError, match="`seed` is 0.5; give a whole number."):
         dataset_of("ab").sample(1, seed=0.5)  # type: ignore[arg-type]
 
 

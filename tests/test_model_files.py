@@ -164,7 +164,7 @@ class TestFactories:
             ("broken", ModelError, r"networks.py:broken' failed \(KeyError: 'no such thing.*\); it is called without"),
             ("needs_an_argument", ModelError, "failed .TypeError: .*missing 1 required positional argument"),
             ("number", ModelError, "networks.py:number' returned a int; it must return an nn.Module"),
-            ("misdescribed", ModelError, "describes itself wrongly: labels is a str; give a list of strings"),
+            ("misdescribed", ModelError, "describes itself wrongly .`labels` is a str; give a list of strings"),
         ],
     )
     def test_a_factory_that_does_not_work(

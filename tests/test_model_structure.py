@@ -139,7 +139,7 @@ class TestFeatureLayers:
 
     def test_a_network_that_fails(self) -> None:
         model = models.Classifier(nn.Sequential(nn.Flatten(), nn.Linear(5, 2)), input_size=8)
-        with pytest.raises(ModelError, match="fails on an image of 8 × 8 pixels .RuntimeError: .*; check input_size"):
+        with pytest.raises(ModelError, match="fails on an image of 8 × 8 pixels .RuntimeError: .*; check `input_size`"):
             _ = model.feature_layers
         assert all(not module._forward_hooks for module in model.modules())
 

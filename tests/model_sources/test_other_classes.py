@@ -160,7 +160,7 @@ class TestReplaceHead:
             replace_head(network, 3)
 
     def test_a_network_that_fails(self) -> None:
-        with pytest.raises(ModelError, match="fails on an image of 224 × 224 pixels .*; check input_size"):
+        with pytest.raises(ModelError, match="fails on an image of 224 × 224 pixels .*; check `input_size`"):
             replace_head(nn.Linear(5, 2), 3)
 
     @pytest.mark.parametrize("classes", [0, -1, 2.0, True])

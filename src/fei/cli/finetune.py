@@ -119,11 +119,11 @@ def _report(
 def _checked_file(out: str) -> Path:
     file = Path(out)
     if file.suffix != ".safetensors":
-        raise InputError(f"--out is '{out}'; give the name of a file that ends in .safetensors.")
+        raise InputError(f"`--out` is '{out}'; give the name of a file that ends in .safetensors.")
     if ":" in os.path.splitdrive(out)[1]:
-        raise InputError(f"--out is '{out}'; give a name without a colon, which --model SPEC:FILE could not read.")
+        raise InputError(f"`--out` is '{out}'; give a name without a colon, which --model SPEC:FILE could not read.")
     if file.is_dir():
-        raise InputError(f"--out is '{out}', a folder; give the name of a file.")
+        raise InputError(f"`--out` is '{out}', a folder; give the name of a file.")
     return file
 
 

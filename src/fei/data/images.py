@@ -129,7 +129,6 @@ def _decode(stream: BinaryIO, file: Path, max_pixels: int) -> Image.Image:
     """Decode the first frame, after a look at the size that the header declares."""
     Image.init()
     formats = [name for name in _FORMATS if name in Image.OPEN]
-    unusable = f"'{file}' cannot be read as an image: it is damaged, cut short, or in a format other than "
     try:
         with warnings.catch_warnings():
             # Pillow's size warning starts below our limit; what libtiff finds odd is not the caller's concern.
@@ -144,7 +143,8 @@ def _decode(stream: BinaryIO, file: Path, max_pixels: int) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise DataError(f"'{file}' has more than {max_pixels / 1e6:,.3g} million pixels; save it smaller.") from error
     except Exception as error:  # on a damaged file decoders raise nearly anything
-        raise DataError(f"{unusable}{', '.join(formats)}.") from error
+        why = f"it is damaged, cut short, or in a format other than {', '.join(formats)}"
+        raise DataError(f"'{file}' cannot be read as an image: {why}; save it again in one of these.") from error
 
 
 def _as_tiff_means_it(image: TiffImageFile, file: Path) -> Image.Image:

@@ -91,18 +91,18 @@ class Classifier(nn.Module):
         if (mean is None) != (std is None):
             raise InputError("One of mean and std is missing; give both or neither.")
         if not _is_side(input_size):
-            raise InputError(f"input_size is {input_size!r}; give the side of the square input in pixels, such as 224.")
+            raise InputError(f"`input_size` is {input_size!r}; give the side of the square in pixels, such as 224.")
         resize = round(input_size * 256 / 224) if resize is None else resize
         if not _is_side(resize) or resize < input_size:
-            raise InputError(f"resize is {resize!r}; give a side in pixels that is not below input_size, {input_size}.")
+            raise InputError(f"`resize` is {resize!r}; give a side in pixels, at least `input_size`, {input_size}.")
         if interpolation not in _INTERPOLATIONS:
-            raise InputError(f"interpolation is {interpolation!r}; give one of {', '.join(_INTERPOLATIONS)}.")
+            raise InputError(f"`interpolation` is {interpolation!r}; give one of {', '.join(_INTERPOLATIONS)}.")
         self.network = network
         self.normalizes = mean is not None
         self.register_buffer("mean", _per_channel("mean", IMAGENET_MEAN if mean is None else mean), persistent=False)
         self.register_buffer("std", _per_channel("std", IMAGENET_STD if std is None else std), persistent=False)
         if not bool((self.std > 0).all()):
-            raise InputError(f"std is {std}; give values above zero.")
+            raise InputError(f"`std` is {std}; give values above zero.")
         self.input_size, self.resize, self.interpolation, self.squash = input_size, resize, interpolation, squash
         self.labels = None if labels is None else _checked_names("labels", labels)
         self.spec = spec
@@ -164,7 +164,7 @@ class Classifier(nn.Module):
             InputError: If the size, or the corners of a box, are not such.
         """
         if not isinstance(size, Sequence) or len(size) != 2 or not all(map(_is_side, size)):
-            raise InputError(f"size is {size!r}; give the image's width and height in pixels.")
+            raise InputError(f"`size` is {size!r}; give the image's width and height in pixels.")
         ways = self._ways(size)
         return [self._placed(box, ways) for box in boxes]
 
@@ -249,7 +249,7 @@ class Classifier(nn.Module):
             module, mark, call = name.partition("#")
             if module not in modules or (mark and not call.isdecimal()):
                 hint = suggestion(module, modules, "see network.named_modules()", most=5)
-                raise InputError(f"feature_layers names '{name}', which is no module of the network; {hint}")
+                raise InputError(f"`feature_layers` names '{name}', which is no module of the network; {hint}")
         return [f"network.{name}" for name in names]
 
 
@@ -264,13 +264,13 @@ def _per_channel(what: str, values: Sequence[float]) -> Tensor:
     except (TypeError, ValueError, RuntimeError, OverflowError):
         tensor = torch.empty(0)
     if tensor.numel() != 3 or not bool(tensor.isfinite().all()):
-        raise InputError(f"{what} is {values}; give three finite numbers, one each for red, green and blue.")
+        raise InputError(f"`{what}` is {values}; give three finite numbers, one each for red, green and blue.")
     return tensor.view(3, 1, 1).clone()
 
 
 def _checked_names(what: str, names: Sequence[str]) -> list[str]:
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{what} is a {type(names).__name__}; give a list of strings.")
+        raise InputError(f"`{what}` is a {type(names).__name__}; give a list of strings.")
     return list(names)
 
 

@@ -107,7 +107,8 @@ def find_feature_layers(model: nn.Module, sample: Tensor) -> list[str]:
     if any(output.has_channels_last(ratio) for output in after_blocks):
         return []
     # Blocks of tokens after the last feature map mean that the map only made the patches.
-    chosen = _quarters(blocks) if len(blocks) > 1 else _last_at_each_resolution(maps)
+    quarters = sorted({max(1, round(len(blocks) * quarter / 4)) for quarter in (1, 2, 3, 4)})
+    chosen = [blocks[end - 1] for end in quarters] if len(blocks) > 1 else _last_at_each_resolution(maps)
     calls = {output.name: output.call for output in outputs}
     return [f"{output.name}#{output.call}" if calls[output.name] > 0 else output.name for output in chosen]
 
@@ -130,7 +131,7 @@ def find_head(network: nn.Module) -> tuple[str, nn.Linear | nn.Conv2d]:
         if isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1)):
             heads.append((name, module))
 
-    output = observe(network, grey_image(network), hear, "its last layer cannot be found; check input_size")
+    output = observe(network, grey_image(network), hear, "its last layer")
     logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
     if not heads or not isinstance(logits, Tensor) or logits.shape[1:] != heads[-1][1].weight.shape[:1]:
         raise ModelError(
@@ -179,7 +180,11 @@ def grey_image(network: nn.Module) -> Tensor:
 
 
 def observe(
-    network: nn.Module, sample: Tensor, hear: Callable[[str, nn.Module, object, object], None], lost: str
+    network: nn.Module,
+    sample: Tensor,
+    hear: Callable[[str, nn.Module, object, object], None],
+    lost: str,
+    advice: str = "check `input_size`",
 ) -> object:
     """Run a network once in evaluation mode, without gradients, and hear of everything its modules return.
 
@@ -189,7 +194,8 @@ def observe(
         network: The network.
         sample: What it is run on.
         hear: Called with the name of a module, the module, its inputs and its output, in the order in which they end.
-        lost: What an error says cannot be done if the network fails, and what to do about it.
+        lost: What an error says cannot be found if the network fails.
+        advice: What to do about that.
 
     Raises:
         ModelError: If the network fails.
@@ -201,8 +207,8 @@ def observe(
         with torch.no_grad():
             return network(sample)
     except Exception as error:
-        size = f"{sample.shape[2]} × {sample.shape[3]} pixels"
-        raise ModelError(f"The network fails on an image of {size} ({in_brief(error)}), so {lost}.") from error
+        why = f"an image of {sample.shape[2]} × {sample.shape[3]} pixels ({in_brief(error)})"
+        raise ModelError(f"The network fails on {why}, so {lost} cannot be found; {advice}.") from error
     finally:
         for handle in handles:
             handle.remove()
@@ -225,7 +231,7 @@ def _watch(model: nn.Module, sample: Tensor) -> list[_Output]:
             outputs.append(_Output(name, calls[name], module, output.shape, output.data_ptr() in resampled))
         calls[name] += 1
 
-    observe(model, sample, hear, "its feature layers cannot be found; check input_size, or give feature_layers")
+    observe(model, sample, hear, "its feature layers", advice="check `input_size`, or give `feature_layers`")
     return outputs
 
 
@@ -292,9 +298,3 @@ def _blocks(tokens: list[_Output]) -> list[_Output]:
             rows[output.depth, type(output.module)].append(output)
     repeated = [row for row in rows.values() if len(row) > 1]
     return min(repeated, key=lambda row: (row[0].depth, -len(row)), default=[])
-
-
-def _quarters(blocks: list[_Output]) -> list[_Output]:
-    """The blocks where each quarter of the depth ends."""
-    ends = {max(1, round(len(blocks) * quarter / 4)) for quarter in (1, 2, 3, 4)}
-    return [blocks[end - 1] for end in sorted(ends)]

@@ -48,7 +48,9 @@ def load_cub(location: str, spec: str) -> Dataset:
     problems: list[str] = []
     for number, (line, name) in images.rows.items():
         name = inside(name, root / "images", images.file, line)
-        if splits and _in_training(splits, number) != (split == "train"):
+        if splits and splits[number] not in ("0", "1"):
+            raise splits.wrong(number, "1 for training or 0 for test was expected")
+        if splits and (splits[number] == "1") != (split == "train"):
             continue
         label, box = _label(labels, number, len(classes)), _box(boxes, number)
         if name in items:
@@ -101,9 +103,3 @@ def _box(boxes: _List, number: str) -> Box:
         raise boxes.wrong(number, "an image's number, left, top, width and height were expected")
     left, top, width, height = edges
     return left, top, left + width, top + height
-
-
-def _in_training(splits: _List, number: str) -> bool:
-    if splits[number] not in ("0", "1"):
-        raise splits.wrong(number, "1 for training or 0 for test was expected")
-    return splits[number] == "1"

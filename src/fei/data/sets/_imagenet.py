@@ -31,8 +31,8 @@ def load_imagenet(location: str, spec: str) -> Dataset:
     folder, sorted_by_class = _image_folder(existing_folder(location))
     items, problems = _from_synset_folders(folder) if sorted_by_class else _from_flat_folder(folder)
     if not items:
-        why = f"; the first problem is: {problems[0]}" if problems else "; its synset folders are empty."
-        raise DataError(f"No image in '{folder}' has a known class{why}")
+        why = f"the first problem is: {problems[0]}" if problems else "its synset folders are empty."
+        raise DataError(f"No image in '{folder}' has a known class; {why}")
     classes = tuple(synset_indices())
     annotations = _annotation_folders(folder)
     if annotations and not any(item.boxes for item in items):

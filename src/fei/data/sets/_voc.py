@@ -33,7 +33,9 @@ def load_voc(location: str, spec: str) -> Dataset:
     listed = root / "ImageSets" / "Main" / f"{split}.txt"
     found, problems = find_images(root / "JPEGImages", depth=1)
     files = {Path(name).stem: name for name in found}
-    wanted = dict.fromkeys(sorted({*files, *_annotated(root)}), 0) if split is None else _split(root, listed)
+    annotated = [Path(entry.name) for entry in entries(root / "Annotations")]
+    stems = {name.stem for name in annotated if name.suffix == ".xml" and name.name[0] != "."}
+    wanted = dict.fromkeys(sorted({*files, *stems}), 0) if split is None else _split(root, listed)
     items: list[Item] = []
     for stem, line in wanted.items():
         annotation = root / "Annotations" / f"{stem}.xml"
@@ -52,14 +54,9 @@ def load_voc(location: str, spec: str) -> Dataset:
             else:
                 problems.append(f"'{annotation}' has no box and so no class for '{image.name}'; it was left out.")
     if not items:
-        why = f"; the first problem is: {problems[0]}" if problems else "; unpack the archive again."
-        raise DataError(f"'{root}' has no image with an annotation{why}")
+        why = f"the first problem is: {problems[0]}" if problems else "unpack the archive again."
+        raise DataError(f"'{root}' has no image with an annotation; {why}")
     return Dataset(spec, tuple(items), VOC_CLASSES, tuple(problems))
-
-
-def _annotated(root: Path) -> list[str]:
-    names = (entry.name for entry in entries(root / "Annotations"))
-    return [name.removesuffix(".xml") for name in names if name.endswith(".xml") and not name.startswith(".")]
 
 
 def _split(root: Path, file: Path) -> dict[str, int]:

@@ -136,7 +136,7 @@ def finetune(
     """
     _check_options(epochs, batch_size, seed, lr=lr, weight_decay=weight_decay)
     if lr is not None and not whole:
-        raise InputError("lr is the step of the training of the whole network; leave it away, or train that (--whole).")
+        raise InputError("`lr` is the step of the training of the whole network; leave it away, or train so (--whole).")
     data = labelled(data)
     names = class_names(data)
     network = _copied(classifier)
@@ -155,10 +155,8 @@ def finetune(
     network.labels, network.spec = names, ""  # no specification means these weights yet
     exact = install(network, features, fit, len(names))
     if not (exact or whole):
-        raise ModelError(
-            f"The network makes its logits of its last layer, '{name}', by more than averaging over positions, so that "
-            "this layer cannot be trained alone; train the whole network (whole=True, --whole)."
-        )
+        how = f"makes its logits of its last layer, '{name}', by more than averaging over positions"
+        raise ModelError(f"The network {how}; train all of it (whole=True, --whole).")
     training = Training(0, 0, fit.interrupted)
     if whole and not fit.interrupted:
         tell("Training the whole network; Ctrl-C ends it and keeps the best so far")
@@ -236,9 +234,9 @@ def _check_options(epochs: int | None, batch_size: int, seed: int, **above_zero:
     for name, value in above_zero.items():
         if value is not None and not 0 < value < math.inf:
             usual = {"lr": LR, "weight_decay": WEIGHT_DECAY}[name]
-            raise InputError(f"{name} is {value!r}; give a number above zero, such as {usual:g}.")
+            raise InputError(f"`{name}` is {value!r}; give a number above zero, such as {usual:g}.")
     if not isinstance(seed, int) or isinstance(seed, bool) or not -(2**63) <= seed < 2**63:
-        raise InputError(f"seed is {seed!r}; give a whole number of at most 64 bits.")
+        raise InputError(f"`seed` is {seed!r}; give a whole number of at most 64 bits.")
 
 
 def _copied(classifier: Classifier) -> Classifier:
@@ -247,7 +245,5 @@ def _copied(classifier: Classifier) -> Classifier:
     try:
         return copy.deepcopy(classifier).eval()
     except Exception as error:  # a module may refuse to be copied in any way it likes
-        raise ModelError(
-            f"The network {type(classifier.network).__name__} cannot be copied ({in_brief(error)}), and training "
-            "changes no network but a copy; make it one that copy.deepcopy can copy."
-        ) from error
+        what = f"The network {type(classifier.network).__name__}, of which a copy is trained,"
+        raise ModelError(f"{what} cannot be copied ({in_brief(error)}); make copy.deepcopy work on it.") from error

@@ -95,8 +95,7 @@ def load_checkpoint(classifier: Classifier, checkpoint: Checkpoint | None) -> Cl
         mismatch = f"missing: {first_few(keys.missing_keys)}; unexpected: {first_few(keys.unexpected_keys)}"
         raise ModelError(f"{wrong} ({mismatch}); give the weights of this very network.")
     if (labels := checkpoint.labels) is not None:
-        lost = "its classes cannot be counted; check input_size"
-        logits = observe(classifier, grey_image(classifier), lambda *_: None, lost)
+        logits = observe(classifier, grey_image(classifier), lambda *_: None, "the number of its classes")
         outputs = logits.shape[1] if isinstance(logits, Tensor) else 0
         if len(labels) != outputs:
             mismatch = f"'{checkpoint.file}' names {len(labels)} classes and the network has {outputs}"

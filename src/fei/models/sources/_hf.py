@@ -45,7 +45,8 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
                 network, changed = _with_weights(transformers, folder, name), False
             else:
                 network, changed = build_for(checkpoint, partial(_build, transformers, config))
-        labels = None if changed else _labels(config.id2label)
+        names = [str(config.id2label[index]) for index in sorted(config.id2label)]
+        labels = None if changed or all(name == f"LABEL_{index}" for index, name in enumerate(names)) else names
         classifier = Classifier(network, labels=labels, **_preprocessing(processor, name))
     except ModelError:
         raise
@@ -103,12 +104,6 @@ def _build(transformers: ModuleType, config: Any, num_classes: int | None = None
         config.num_labels = num_classes
     network: nn.Module = transformers.AutoModelForImageClassification.from_config(config, trust_remote_code=False)
     return network
-
-
-def _labels(names: dict[int, str]) -> list[str] | None:
-    """The names of the classes in order; None where they are only numbered."""
-    labels = [str(names[index]) for index in sorted(names)]
-    return None if all(label == f"LABEL_{index}" for index, label in enumerate(labels)) else labels
 
 
 def _preprocessing(processor: dict[str, Any], name: str) -> dict[str, Any]:

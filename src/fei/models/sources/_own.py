@@ -92,5 +92,6 @@ def _load(module: ModuleType, name: str, checkpoint: Checkpoint | None, *, where
         try:
             network = Classifier(network, **{key: getattr(network, key) for key in carried})
         except InputError as error:
-            raise ModelError(f"The network of '{what}' describes itself wrongly: {error}") from error
+            wrong = str(error).rstrip(".")
+            raise ModelError(f"The network of '{what}' describes itself wrongly ({wrong}); mend it.") from error
     return load_checkpoint(network, checkpoint)

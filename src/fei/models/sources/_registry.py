@@ -4,6 +4,7 @@ import fnmatch
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from fei.errors import InputError
 from fei.models.classifier import Classifier
@@ -14,39 +15,38 @@ from fei.models.sources._own import load_from_file, load_from_package
 from fei.models.sources._timm import load_from_timm, timm_names
 from fei.models.sources._torchvision import load_from_torchvision, torchvision_names
 
-# Makes the classifier of a part of the specification and of a checkpoint with weights to take instead, if there is one.
-# It raises an InputError if there is no such network, and a ModelError if that cannot be used or downloaded, its package
-# is not installed, or the checkpoint does not fit.
-_Loader = Callable[[str, Checkpoint | None], Classifier]
 
-# By how they are written: what they are, the pattern without a checkpoint and with the loader's part in brackets, and
-# the loader.
-_SOURCES: dict[str, tuple[str, str, _Loader]] = {
-    "efficientnet_lite0": (
-        "the network that comes with the install, ImageNet weights",
-        r"(efficientnet_lite0)",
-        load_efficientnet_lite0,
+class _Source(NamedTuple):
+    """A kind of network: what it is, the pattern of its specification without a checkpoint, and its loader.
+
+    The loader makes the classifier of the part of the pattern in brackets and of a checkpoint with weights to take
+    instead, if there is one. It raises an InputError if there is no such network, and a ModelError if that cannot be
+    used or downloaded, its package is not installed, or the checkpoint does not fit.
+    """
+
+    summary: str
+    pattern: str
+    load: Callable[[str, Checkpoint | None], Classifier]
+
+
+_SOURCES = {
+    "efficientnet_lite0": _Source(
+        "the network that comes with the install, ImageNet weights", r"(efficientnet_lite0)", load_efficientnet_lite0
     ),
-    "torchvision:NAME[@WEIGHTS|@none][:checkpoint]": (
-        "a classifier of torchvision; @none: random weights",
-        r"torchvision:([^:]*)",
-        load_from_torchvision,
+    "torchvision:NAME[@WEIGHTS|@none][:checkpoint]": _Source(
+        "a classifier of torchvision; @none: random weights", r"torchvision:([^:]*)", load_from_torchvision
     ),
-    "timm:NAME[@none][:checkpoint]": ("a classifier of timm; @none: random weights", r"timm:([^:]*)", load_from_timm),
-    "hf:ID[:checkpoint]": (
-        "an image classifier of Hugging Face, or a folder with one",
-        r"hf:((?:[A-Za-z]:[\\/])?[^:]*)",
-        load_from_hf,
+    "timm:NAME[@none][:checkpoint]": _Source(
+        "a classifier of timm; @none: random weights", r"timm:([^:]*)", load_from_timm
     ),
-    "path/to/file.py:factory[:checkpoint]": (
-        "a function in a Python file that returns an nn.Module",
-        r"(.+\.py(?::[^:]*)?)",
-        load_from_file,
+    "hf:ID[:checkpoint]": _Source(
+        "an image classifier of Hugging Face, or a folder with one", r"hf:((?:[A-Za-z]:[\\/])?[^:]*)", load_from_hf
     ),
-    "package.module:factory[:checkpoint]": (
-        "such a function in an installed package",
-        r"([A-Za-z_][\w.]*:[^:]*)",
-        load_from_package,
+    "path/to/file.py:factory[:checkpoint]": _Source(
+        "a function in a Python file that returns an nn.Module", r"(.+\.py(?::[^:]*)?)", load_from_file
+    ),
+    "package.module:factory[:checkpoint]": _Source(
+        "such a function in an installed package", r"([A-Za-z_][\w.]*:[^:]*)", load_from_package
     ),
 }
 
@@ -83,7 +83,7 @@ def available(pattern: str | None = None) -> list[str]:
 
 def describe(form: str) -> str:
     """What one of the forms that `available` lists stands for, in a few words."""
-    return _SOURCES[form][0]
+    return _SOURCES[form].summary
 
 
 def load(spec: str) -> Classifier:
@@ -114,10 +114,10 @@ def load(spec: str) -> Classifier:
     """
     if not isinstance(spec, str):
         raise InputError(f"The model is given as a {type(spec).__name__}; give a string: {', '.join(available())}.")
-    for _, pattern, loader in _SOURCES.values():
-        if match := re.fullmatch(pattern + _CHECKPOINT, spec):
+    for source in _SOURCES.values():
+        if match := re.fullmatch(source.pattern + _CHECKPOINT, spec):
             name, file = match.groups()
-            classifier = loader(name, read_checkpoint(Path(file)) if file else None)
+            classifier = source.load(name, read_checkpoint(Path(file)) if file else None)
             classifier.spec = spec
             return classifier.eval()
     raise InputError(f"There is no model '{spec}'; give one of: {', '.join(available())}.")

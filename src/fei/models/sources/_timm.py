@@ -60,7 +60,15 @@ def _build_with_weights(timm: ModuleType, name: str) -> nn.Module:
     config = timm.models.get_pretrained_cfg(name)
     if config is None or not config.has_weights:
         raise InputError(f"'{name}' has no weights in timm; write timm:{name}@none, or add ':' and a checkpoint.")
-    file = _fetch(config, name)
+    if config.hf_hub_id:
+        # Of the hub where timm keeps them, in the safe format if there is one.
+        named = config.hf_hub_filename or "pytorch_model.bin"
+        safe = {"pytorch_model.bin": "model.safetensors"}.get(named, str(Path(named).with_suffix(".safetensors")))
+        names = [safe, named] if named.endswith(".bin") else [named]
+        advice = f"download it elsewhere and name it as a checkpoint: timm:{name}:path/to/{names[0]}"
+        file = fetch_from_hub(config.hf_hub_id, names, advice=advice)
+    else:
+        file = fetch_url(config.url)
     try:
         with torch.random.fork_rng(devices=[]):  # the initial weights are drawn only to be overwritten
             # The file is named since timm would ask the hub again, and wait long where nobody answers.
@@ -69,17 +77,6 @@ def _build_with_weights(timm: ModuleType, name: str) -> nn.Module:
     except Exception as error:  # a damaged file makes timm raise nearly anything
         wrong = f"The weights {file} of timm's {name} cannot be read ({in_brief(error)})"
         raise ModelError(f"{wrong}; delete them to download them again.") from error
-
-
-def _fetch(config: Any, name: str) -> Path:
-    """The file of weights: of the hub where timm keeps them, in the safe format if there is one."""
-    if not config.hf_hub_id:
-        return fetch_url(config.url)
-    named = config.hf_hub_filename or "pytorch_model.bin"
-    safe = {"pytorch_model.bin": "model.safetensors"}.get(named, str(Path(named).with_suffix(".safetensors")))
-    names = [safe, named] if named.endswith(".bin") else [named]
-    advice = f"download it elsewhere and name it as a checkpoint: timm:{name}:path/to/{names[0]}"
-    return fetch_from_hub(config.hf_hub_id, names, advice=advice)
 
 
 def _preprocessing(timm: ModuleType, network: nn.Module, name: str) -> dict[str, Any]:

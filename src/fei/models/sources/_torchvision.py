@@ -52,9 +52,10 @@ def load_from_torchvision(name: str, checkpoint: Checkpoint | None) -> Classifie
         checkpoint = replace(checkpoint, state=_todays_names(checkpoint.state))
 
     network, changed = build_for(checkpoint, partial(_build, models, name, weights, checkpoint is None))
-    settings = _plain(name) if weights is None else _of_weights(weights)
-    classifier = Classifier(network, **settings | ({"labels": None} if changed else {}))
-    return load_checkpoint(classifier, checkpoint)
+    settings: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "labels": imagenet_labels()}
+    settings["input_size"] = 299 if name == "inception_v3" else 224
+    settings = settings if weights is None else _of_weights(weights)
+    return load_checkpoint(Classifier(network, **settings | ({"labels": None} if changed else {})), checkpoint)
 
 
 def torchvision_names(pattern: str) -> list[str]:
@@ -116,9 +117,3 @@ def _of_weights(weights: Any) -> dict[str, Any]:
         "interpolation": transforms.interpolation.value,
         "labels": weights.meta["categories"],
     }
-
-
-def _plain(name: str) -> dict[str, Any]:
-    """How images are prepared where no weights say it."""
-    size = 299 if name == "inception_v3" else 224
-    return {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "input_size": size, "labels": imagenet_labels()}
