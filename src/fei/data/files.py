@@ -47,11 +47,8 @@ def find_images(folder: Path, depth: int | None = None) -> tuple[list[str], list
     """Find the image files below a folder, by the endings of their names.
 
     Hidden files and folders are passed over. Links are followed, and each folder is looked at once, under its real name
-    if it has one below `folder`; so a link to a parent is no endless road.
-
-    Args:
-        folder: Where to begin.
-        depth: How many names a path may have, 1 for the folder's own files; any number if not given.
+    if it has one below `folder`; so a link to a parent is no endless road. Paths have at most `depth` names, 1 for the
+    folder's own files; any number if it is not given.
 
     Returns:
         The images as paths from the folder, with slashes, and a sentence for each entry that had to be left out.
@@ -84,18 +81,13 @@ def find_images(folder: Path, depth: int | None = None) -> tuple[list[str], list
             if os.path.isdir(entry) if linked else entry.is_dir():
                 if depth is None or name.count("/") + 1 < depth:
                     heapq.heappush(links if linked else folders, name)
-            elif not is_image_name(entry.name):
+            elif os.path.splitext(name)[1].lower() not in IMAGE_SUFFIXES:
                 continue
             elif os.path.isfile(entry) if linked else entry.is_file():
                 images.append(name)
             else:
                 problems.append(f"'{folder / name}' is a broken link or no regular file; it was left out.")
     return sorted(images), sorted(problems)
-
-
-def is_image_name(name: str) -> bool:
-    """Whether a name ends as those of images do."""
-    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
 
 def subfolders(folder: Path) -> list[str]:
@@ -112,11 +104,7 @@ def entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def read_bytes(file: Path, limit: int = MAX_LIST_BYTES) -> bytes:
-    """Read a file of bearable size.
-
-    Raises:
-        DataError: If it has more bytes than the limit, or cannot be opened.
-    """
+    """Read a file; one that has more bytes than the limit, or cannot be opened, is a DataError."""
     try:
         with file.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
@@ -147,11 +135,7 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def read_csv(file: Path, advice: str, **options: Any) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file, as `csv.reader` reads it with these options, each with the number of its last line.
-
-    Raises:
-        DataError: If it is no CSV; the advice ends the sentence.
-    """
+    """The rows of a CSV file, as `csv.reader` reads it with these options, each with the number of its last line."""
     rows = csv.reader(io.StringIO(read_text(file)), **options)
     try:
         for row in rows:
@@ -176,11 +160,7 @@ def malformed(file: Path, line: int, content: str, expected: str) -> DataError:
 
 
 def inside(name: str, root: Path, file: Path, line: int) -> str:
-    """The path that a line of a list names, in its shortest form; it must stay below the root.
-
-    Raises:
-        DataError: If it leads elsewhere.
-    """
+    """The path that a line of a list names, in its shortest form; one that leads out of the root is a DataError."""
     windows = PureWindowsPath(name)
     if PurePosixPath(name).is_absolute() or windows.anchor or ".." in windows.parts or "\0" in name:
         raise malformed(file, line, name, f"a path inside '{root}' was expected, without '..'")

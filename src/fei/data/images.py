@@ -79,17 +79,10 @@ def demo_image(name: str = "chelsea") -> Image.Image:
 
 
 def to_rgb(image: Image.Image, *, what: str = "The image") -> Image.Image:
-    """Convert an image of any mode to upright 8-bit RGB, on white where it is transparent.
-
-    Args:
-        image: A decoded image.
-        what: How an error calls it.
-
-    Returns:
-        The image in mode "RGB".
+    """Convert a decoded image of any mode to upright 8-bit RGB, on white where it is transparent.
 
     Raises:
-        DataError: If its pixel values have no agreed meaning as colours.
+        DataError: If its pixel values have no agreed meaning as colours; it calls the image `what`.
     """
     image = _upright(image)
     if image.mode in ("P", "PA") and image.palette is None:

@@ -114,13 +114,10 @@ def find_feature_layers(model: nn.Module, sample: Tensor) -> list[str]:
 
 
 def find_head(network: nn.Module) -> tuple[str, nn.Linear | nn.Conv2d]:
-    """The layer that makes the logits: the last linear layer or 1 × 1 convolution in a forward pass on a grey image.
+    """The layer that makes the logits, by its name among the modules of the network, and itself.
 
-    Args:
-        network: A classifier; its mode is as before afterwards. The image has the size of its `input_size`, or 224.
-
-    Returns:
-        Its name among the modules of `network`, and itself.
+    It is the last linear layer or 1 × 1 convolution in a forward pass on a grey image, see `grey_image`. The network's
+    mode is as before afterwards.
 
     Raises:
         ModelError: If the network fails on the image, or its last such layer has not as many outputs as it has classes.
@@ -142,15 +139,10 @@ def find_head(network: nn.Module) -> tuple[str, nn.Linear | nn.Conv2d]:
 
 
 def replace_head(network: nn.Module, classes: int) -> str:
-    """Give a classifier a new last layer, with fresh weights, for another number of classes.
-
-    Args:
-        network: A classifier, changed in place. If it carries `input_size`, it is run on an image of that size, else
-            on one of 224 × 224 pixels, to find the layer.
-        classes: The new number of classes.
+    """Give a classifier a new last layer, with fresh weights, for another number of classes; see `find_head`.
 
     Returns:
-        The name of the replaced module among the modules of `network`.
+        The name of the replaced module among the modules of the network, which is changed in place.
 
     Raises:
         InputError: If `classes` is not a positive integer.
@@ -188,17 +180,9 @@ def observe(
 ) -> object:
     """Run a network once in evaluation mode, without gradients, and hear of everything its modules return.
 
-    Its mode is as before afterwards, and so are its hooks.
-
-    Args:
-        network: The network.
-        sample: What it is run on.
-        hear: Called with the name of a module, the module, its inputs and its output, in the order in which they end.
-        lost: What an error says cannot be found if the network fails.
-        advice: What to do about that.
-
-    Raises:
-        ModelError: If the network fails.
+    Its mode is as before afterwards, and so are its hooks. `hear` is called with the name of a module, the module, its
+    inputs and its output, in the order in which they end. If the network fails, a ModelError says that what is `lost`
+    cannot be found, and gives the advice.
     """
     modes = [(module, module.training) for module in network.modules()]
     handles = [module.register_forward_hook(partial(hear, name)) for name, module in network.named_modules() if name]

@@ -51,11 +51,7 @@ def labelled(dataset: Dataset) -> Dataset:
 
 
 def hold_out(dataset: Dataset, seed: int) -> tuple[Dataset, Dataset | None]:
-    """Hold out a fifth of each class; the seed says which.
-
-    Returns:
-        The others, and the held-out ones; all and None where a class has fewer than `FEWEST_TO_HOLD_OUT`.
-    """
+    """Hold out the fifth of each class that the seed says; None where a class has fewer than `FEWEST_TO_HOLD_OUT`."""
     groups: dict[int | None, list[Item]] = {}
     for item in dataset:
         groups.setdefault(item.label, []).append(item)
@@ -70,8 +66,7 @@ def hold_out(dataset: Dataset, seed: int) -> tuple[Dataset, Dataset | None]:
 def class_names(dataset: Dataset) -> list[str]:
     """The names of the classes a network for that data set has: all on its list, or the indices up to the highest.
 
-    Raises:
-        DataError: If images of fewer than two classes are there, or the indices are no count.
+    Images of fewer than two classes, or indices that are no count, are a DataError.
     """
     occurring = sorted({item.label for item in dataset if item.label is not None})
     names = list(dataset.classes or ())

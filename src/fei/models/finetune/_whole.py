@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import NamedTuple
 
 import torch
@@ -52,7 +53,7 @@ def train_whole(
     flags = [weight.requires_grad for weight in weights]
     adam = torch.optim.Adam([weight.requires_grad_() for weight in weights], settings.lr)
     head = find_head(classifier)[1].weight
-    best, best_epoch, done, lowest, interrupted = _snapshot(classifier), 0, 0, math.inf, False
+    best, best_epoch, done, lowest, interrupted = deepcopy(classifier.state_dict()), 0, 0, math.inf, False
     with reporter(progress, settings.epochs * len(items) + (settings.epochs + 1) * len(held_ids)) as tick:
         try:
             if held is not None:
@@ -62,7 +63,7 @@ def train_whole(
                 loss = loss if held is None else _loss(classifier, held, settings.batch_size, tick)
                 done += 1
                 if loss < lowest:
-                    best, best_epoch, lowest = _snapshot(classifier), done, loss
+                    best, best_epoch, lowest = deepcopy(classifier.state_dict()), done, loss
         except KeyboardInterrupt:
             interrupted = True
         finally:
@@ -121,7 +122,3 @@ def _read(classifier: Classifier, items: Sequence[Item]) -> tuple[Tensor, Tensor
     like = next(classifier.parameters())
     inputs = torch.stack([classifier.preprocess(item.path) for item in items])
     return inputs.to(like), torch.tensor([item.label for item in items], device=like.device)
-
-
-def _snapshot(classifier: Classifier) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in classifier.state_dict().items()}

@@ -24,10 +24,8 @@ _PATIENCE = 15.0
 def fetch_url(url: str) -> Path:
     """A file of weights in torch's cache, downloaded if it is not there yet, and verified.
 
-    If its name ends in "-HASH.ending", as torch's files do, its SHA-256 must begin so.
-
-    Raises:
-        ModelError: If it cannot be downloaded, or is not what its name says.
+    If its name ends in "-HASH.ending", as torch's files do, its SHA-256 must begin so. One that cannot be downloaded, or
+    is not what its name says, is a ModelError.
     """
     name = Path(urlparse(url).path).name
     file = Path(torch.hub.get_dir()) / "checkpoints" / name
@@ -54,11 +52,8 @@ def fetch_url(url: str) -> Path:
 def fetch_from_hub(repository: str, names: Sequence[str], *, advice: str) -> Path:
     """A file of a Hugging Face repository, from its cache, downloaded if it is not there yet.
 
-    Of several names the first that exists is taken. The hub's own client verifies the file. The advice, for where it
-    cannot be downloaded, is the end of a sentence.
-
-    Raises:
-        ModelError: If it cannot be downloaded.
+    Of several names the first that exists is taken. The hub's own client verifies the file. The advice ends the
+    sentence of the ModelError where it cannot be downloaded.
     """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
@@ -78,11 +73,8 @@ def fetch_from_hub(repository: str, names: Sequence[str], *, advice: str) -> Pat
 def fetch_folder_from_hub(repository: str, patterns: Sequence[str], *, needed: str, advice: str) -> Path:
     """The files of a Hugging Face repository that match patterns, as a folder in its cache; see `fetch_from_hub`.
 
-    Without a file of the needed pattern the folder in the cache is incomplete, and is downloaded again.
-
-    Raises:
-        InputError: If there is no such repository.
-        ModelError: If it cannot be downloaded.
+    Without a file of the needed pattern the folder in the cache is incomplete, and is downloaded again. A repository
+    that does not exist is an InputError.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError

@@ -1,8 +1,7 @@
 """hf:ID, image classifiers of Hugging Face, from the hub or from a folder."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -31,14 +30,26 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
     transformers = import_beside_torchvision("transformers", "hf")
     if not name:
         raise InputError("The model's ID is missing after 'hf:'; write hf:ID, or hf:path/to/folder.")
-    folder = Path(name) if Path(name).is_dir() else _fetch(name, with_weights=checkpoint is None)
+    folder = Path(name)
+    if not folder.is_dir():
+        patterns, needed = ["config.json", "preprocessor_config.json"], "config.json"
+        if checkpoint is None:
+            patterns, needed = [*patterns, "*.safetensors", "*.safetensors.index.json"], "model*.safetensors"
+        advice = "download the model elsewhere and name its folder: hf:path/to/folder"
+        folder = fetch_folder_from_hub(name, patterns, needed=needed, advice=advice)
     try:
         if checkpoint is None and not _has_safetensors(folder):
             raise ModelError(
                 f"The model '{name}' has no complete .safetensors file, and no other format is read, since it could "
                 "run code; convert it with save_pretrained(..., safe_serialization=True)."
             )
-        with _quiet(transformers):
+        with ExitStack() as after:  # no progress bars and no advice meanwhile
+            logging = transformers.utils.logging
+            after.callback(logging.set_verbosity, logging.get_verbosity())
+            if logging.is_progress_bar_enabled():
+                after.callback(logging.enable_progress_bar)
+            logging.set_verbosity_error()
+            logging.disable_progress_bar()
             config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
             processor = transformers.AutoImageProcessor.from_pretrained(folder, trust_remote_code=False).to_dict()
             if checkpoint is None:
@@ -56,35 +67,12 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
     return load_checkpoint(classifier, checkpoint)
 
 
-def _fetch(name: str, *, with_weights: bool) -> Path:
-    patterns, needed = ["config.json", "preprocessor_config.json"], "config.json"
-    if with_weights:
-        patterns, needed = [*patterns, "*.safetensors", "*.safetensors.index.json"], "model*.safetensors"
-    advice = "download the model elsewhere and name its folder: hf:path/to/folder"
-    return fetch_folder_from_hub(name, patterns, needed=needed, advice=advice)
-
-
 def _has_safetensors(folder: Path) -> bool:
     """Whether the weights are there as one .safetensors file, or as all the parts that an index lists."""
     parts, index = ["model.safetensors"], folder / "model.safetensors.index.json"
     if not (folder / parts[0]).is_file() and index.is_file():
         parts = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
     return all((folder / part).is_file() for part in parts)
-
-
-@contextmanager
-def _quiet(transformers: ModuleType) -> Iterator[None]:
-    """No progress bars and no advice meanwhile."""
-    logging = transformers.utils.logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def _with_weights(transformers: ModuleType, folder: Path, name: str) -> nn.Module:

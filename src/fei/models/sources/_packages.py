@@ -39,11 +39,7 @@ def import_torchvision() -> ModuleType:
 
 
 def import_beside_torchvision(name: str, extra: str) -> ModuleType:
-    """Import a package that needs torchvision and cannot mend it; `extra` is the extra of ours that installs it.
-
-    Raises:
-        ModelError: If it or torchvision is not installed, or cannot be imported.
-    """
+    """Import a package that needs torchvision and cannot mend it; `extra` is the extra of ours that installs it."""
     import_torchvision()
     return _import(name, extra)
 
