@@ -401,7 +401,7 @@ def test_what_voc_lacks_is_told(voc: Path) -> None:
     dataset = data.load(f"voc:{voc}")
     assert ids(dataset) == ["000001.jpg", "000002.jpg"]
     assert len(dataset.problems) == 3
-    assert "000003.xml' has no box, so the class of '000003.jpg' is unknown" in dataset.problems[0]
+    assert "000003.xml' has no box and so no class for '000003.jpg'; it was left out" in dataset.problems[0]
     assert "000004.jpg' has no annotation '000004.xml'" in dataset.problems[1]
     assert "000005.xml' has no image in JPEGImages" in dataset.problems[2]
     write(voc / "ImageSets" / "Main" / "some.txt", "000001", "000005")

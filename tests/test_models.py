@@ -121,7 +121,7 @@ class TestClassifier:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"mean": (0.5, 0.5, 0.5)}, "mean and std belong together"),
+            ({"mean": (0.5, 0.5, 0.5)}, "One of mean and std is missing; give both or neither"),
             ({"mean": (0.5,), "std": (1.0,)}, "`mean` is .* give three finite numbers"),
             ({"mean": (0.5,) * 3, "std": (1.0, 0.0, 1.0)}, "`std` is .* above zero"),
             ({"input_size": 0}, "`input_size` is 0; give the side"),

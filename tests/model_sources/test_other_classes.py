@@ -165,5 +165,5 @@ class TestReplaceHead:
 
     @pytest.mark.parametrize("classes", [0, -1, 2.0, True])
     def test_a_number_that_is_none(self, classes: Any) -> None:
-        with pytest.raises(InputError, match="classes is .*; give the number of classes, 1 or more"):
+        with pytest.raises(InputError, match="`classes` .* of at least 1"):
             replace_head(nn.Linear(5, 2), classes)

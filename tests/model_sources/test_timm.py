@@ -78,7 +78,7 @@ class TestTimm:
         ("spec", "message"),
         [
             ("resnet5O", r"timm has no network 'resnet5O', see fei models 'timm:\*'; did you mean resnet50.*\?"),
-            ("resnet50.a1_in2k", r"no network 'resnet50.a1_in2k'; did you mean resnet50.a1_in1k"),
+            ("resnet50.a1_in2k", r"'resnet50.a1_in2k', see fei models 'timm:\*'; did you mean resnet50.a1_in1k"),
             ("resnet50@a1_in1k", "not named with '@a1_in1k'; write timm:ARCHITECTURE.TAG, or timm:resnet50@none"),
             ("", "timm has no network ''"),
         ],

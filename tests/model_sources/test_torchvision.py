@@ -145,16 +145,16 @@ class TestTorchvision:
         ("spec", "message"),
         [
             ("resnet5", r"no classifier 'resnet5', see fei models 'torchvision:\*'; did you mean resnet50 .*\?"),
-            ("ResNet18", r"no classifier 'ResNet18'; did you mean resnet18"),
+            ("ResNet18", r"no classifier 'ResNet18', see fei models 'torchvision:\*'; did you mean resnet18"),
             ("", r"torchvision has no classifier '', see fei models 'torchvision:\*'; check the name."),
             ("fcn_resnet50", "torchvision has no classifier 'fcn_resnet50'"),
             (
                 "resnet50@IMAGENET_V2",
-                r"resnet50 has no weights 'IMAGENET_V2'; did you mean IMAGENET1K_V2 or IMAGENET1K_V1\?",
+                r"resnet50 of torchvision has no weights 'IMAGENET_V2'; did you mean IMAGENET1K_V2 or IMAGENET1K_V1\?",
             ),
             (
                 "resnet50@weights",
-                "resnet50 has no weights 'weights'; give one of IMAGENET1K_V1, IMAGENET1K_V2, DEFAULT or none",
+                "torchvision has no weights 'weights'; give one of IMAGENET1K_V1, IMAGENET1K_V2, DEFAULT or none",
             ),
         ],
     )

@@ -38,7 +38,7 @@ def finetune(
     out: Annotated[
         str, typer.Option(metavar="FILE", help="Where the weights go, a .safetensors file.")
     ] = "fei-out/finetuned.safetensors",
-    whole: Annotated[bool, typer.Option("--whole", help="Train all weights, and not only the last layer.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="Train all weights, not only the last layer.")] = False,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="The most passes over the images: 500, or 20 with --whole.")
     ] = None,
@@ -128,7 +128,7 @@ def _checked_file(out: str) -> Path:
 
 
 def _tested(classifier: Classifier, tests: Dataset, batch_size: int, show: bool) -> Score | None:
-    """The score on the test images; None where there is none in the end, as the training is worth keeping."""
+    """The score on the test images; None where the test fails, since the training is worth keeping."""
     from fei.models.finetune import measure
 
     if show:
@@ -144,19 +144,15 @@ def _tested(classifier: Classifier, tests: Dataset, batch_size: int, show: bool)
 
 def _say_problems(report: dict[str, Any]) -> None:
     """Tell what was left out, and what to think of the result."""
-    for sentences, what in (
-        (report["problems"], "problems with the data set"),
-        (report["skipped"], "images could not be read and were left out"),
-    ):
-        more = len(sentences) - _MOST_NAMED
-        named = [*sentences[:_MOST_NAMED], *([f"and {more} more, which --json lists"] if more > 0 else [])]
+    what = {"problems": "problems with the data set", "skipped": "images could not be read and were left out"}
+    for key in what:
+        more = len(report[key]) - _MOST_NAMED
+        named = [*report[key][:_MOST_NAMED], *([f"and {more} more, which --json lists"] if more > 0 else [])]
         if named:
-            note("\n  ".join([f"warning: {len(sentences)} {what}:", *named]))
+            note("\n  ".join([f"warning: {len(report[key])} {what[key]}:", *named]))
     if report["trained"] == "whole" and not report["images"]["validation"]:
-        note(
-            "warning: with fewer than 5 images per class none could be held out to say when to stop; the last layer "
-            "alone is often better, so try without --whole."
-        )
+        why = "with fewer than 5 images per class none could be held out to say when to stop"
+        note(f"warning: {why}; the last layer alone is often better, so try without --whole.")
 
 
 def _say_result(report: dict[str, Any], file: Path) -> None:

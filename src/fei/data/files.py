@@ -1,4 +1,4 @@
-"""Looking for images and reading lists that anyone may have made: each folder once, and nothing of unbearable size."""
+"""Looking for images and reading lists that anyone may have made: each folder once, and nothing that is too large."""
 
 import csv
 import heapq
@@ -47,8 +47,8 @@ def find_images(folder: Path, depth: int | None = None) -> tuple[list[str], list
     """Find the image files below a folder, by the endings of their names.
 
     Hidden files and folders are passed over. Links are followed, and each folder is looked at once, under its real name
-    if it has one below `folder`; so a link to a parent is no endless road. Paths have at most `depth` names, 1 for the
-    folder's own files; any number if it is not given.
+    if it has one below `folder`; so a link to a parent is no loop. Paths have at most `depth` names, 1 for the folder's
+    own files; any number if it is not given.
 
     Returns:
         The images as paths from the folder, with slashes, and a sentence for each entry that had to be left out.
@@ -168,5 +168,5 @@ def inside(name: str, root: Path, file: Path, line: int) -> str:
 
 
 def absent(path: Path, file: Path, line: int) -> str:
-    """The sentence for an image that a list names and nobody has."""
+    """The sentence for an image that a list names and that is not there."""
     return f"'{path}', named on line {line} of '{file}', is not there; it was left out."

@@ -14,7 +14,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from fei.errors import DataError, InputError
 
 MAX_PIXELS = 120_000_000
-"""Larger images are refused before they are decoded; the 108 megapixels of today's telephones are read."""
+"""Larger images are refused before they are decoded; the 108 megapixels of today's phones are read."""
 
 MAX_FILE_BYTES = 500_000_000
 """Larger files are refused before they are opened."""
@@ -101,7 +101,7 @@ def to_rgb(image: Image.Image, *, what: str = "The image") -> Image.Image:
 
 
 def _open_file(file: Path) -> BinaryIO:
-    """Open a regular file of bearable size for reading."""
+    """Open a regular file of acceptable size for reading."""
     try:
         status = file.stat()
     except (OSError, ValueError) as error:  # ValueError: a path that no file can have, such as one with a zero byte
@@ -144,7 +144,7 @@ def _as_tiff_means_it(image: TiffImageFile, file: Path) -> Image.Image:
     """Put right, or refuse, what Pillow decodes to other pixels than those that were saved."""
     deep = max(image.tag_v2.get(_TIFF_BITS, (8,))) > 8
     if deep and image.tag_v2.get(_TIFF_PLANAR) == 2 and len(image.getbands()) > 1:
-        raise DataError(f"'{file}' is a 16-bit TIFF with one plane a colour, which is not read; save it interleaved.")
+        raise DataError(f"'{file}' is a 16-bit TIFF with one plane per colour, which is not read; save it interleaved.")
     if image.mode.startswith("I;16") and image.tag_v2.get(_TIFF_PHOTOMETRIC) == 0:  # zero is white
         return Image.fromarray(65535 - np.asarray(_upright(image)).astype(np.uint16))
     return image
@@ -168,7 +168,7 @@ def _wide_to_8_bit(image: Image.Image, what: str) -> Image.Image:
             raise DataError(f"{what} has floating-point pixels outside [0, 1]; scale them to [0, 1] or save 8 bits.")
         return Image.fromarray((pixels * 255 + 0.5).astype(np.uint8))
     if lowest < 0 or highest > 65535:
-        raise DataError(f"{what} has integer pixels outside [0, 65535]; save it with 8 or 16 bits a channel.")
+        raise DataError(f"{what} has integer pixels outside [0, 65535]; save it with 8 or 16 bits per channel.")
     if isinstance(clear := image.info.get("transparency"), int):
         pixels = np.where(pixels == clear, 65535, pixels)
     # 65535 = 255 · 257, so white stays white and 128 is half a step of rounding.

@@ -25,7 +25,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 _INTERPOLATIONS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
-# A longer row of digits is no index of a class.
+# A longer row of digits cannot be the index of a class.
 _MOST_DIGITS = 18
 
 # Resizing keeps the aspect ratio, so a ribbon one pixel high would grow to gigabytes before the crop.
@@ -63,7 +63,7 @@ class Classifier(nn.Module):
 
     Attributes:
         mean: The mean colour, (3, 1, 1). Where none was given, ImageNet's, as the best guess; it is then not applied.
-        std: The standard deviation, (3, 1, 1), likewise.
+        std: The standard deviation, (3, 1, 1), in the same way.
 
     Raises:
         InputError: If one of these does not fit the others or the network.

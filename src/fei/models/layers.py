@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 
 import torch
 from torch import Size, Tensor, nn
@@ -20,6 +21,10 @@ _POOLING = (
     nn.MaxPool2d | nn.AvgPool2d | nn.AdaptiveMaxPool2d | nn.AdaptiveAvgPool2d | nn.LPPool2d | nn.FractionalMaxPool2d
 )
 _PADDING = nn.ConstantPad2d | nn.ReflectionPad2d | nn.ReplicationPad2d | nn.CircularPad2d
+
+# A module by its name, itself, its inputs and its output.
+_Hear = Callable[[str, nn.Module, object, object], None]
+_ADVICE = "check `input_size`"
 
 # Sides that differ by less are one resolution: convolutions without padding take some pixels off, strides halve.
 _SAME_RESOLUTION = 1.5
@@ -81,7 +86,7 @@ def find_feature_layers(model: nn.Module, sample: Tensor) -> list[str]:
 
     Of a convolutional network: for each resolution, the last output of the outermost modules that have it, pooling
     and padding aside (VGG16: features.3, .8, .15, .22, .29). Where its stages stand in a row, one at each resolution,
-    it is they, and what comes before them is their stem (ResNet: layer1 to layer4). Of a transformer: the blocks at
+    these are taken; what comes before them is their stem (ResNet: layer1 to layer4). Of a transformer: the blocks at
     each quarter of its depth.
 
     Args:
@@ -171,13 +176,7 @@ def grey_image(network: nn.Module) -> Tensor:
     return torch.full((1, 3, side, side), 0.5, dtype=like.dtype, device=like.device)
 
 
-def observe(
-    network: nn.Module,
-    sample: Tensor,
-    hear: Callable[[str, nn.Module, object, object], None],
-    lost: str,
-    advice: str = "check `input_size`",
-) -> object:
+def observe(network: nn.Module, sample: Tensor, hear: _Hear, lost: str, advice: str = _ADVICE) -> object:
     """Run a network once in evaluation mode, without gradients, and hear of everything its modules return.
 
     Its mode is as before afterwards, and so are its hooks. `hear` is called with the name of a module, the module, its
@@ -263,14 +262,10 @@ def _row_of_stages(resolutions: list[list[_Output]]) -> list[list[_Output]]:
     """The stages of one parent at each of the last resolutions, two at least; of the longest row, the outermost one."""
     rows: dict[str, list[list[_Output]]] = {}
     for parent in {output.parent for candidates in resolutions for output in candidates if output.is_stage}:
-        row: list[list[_Output]] = []
-        for candidates in reversed(resolutions):
-            stages = [output for output in candidates if output.parent == parent and output.is_stage]
-            if not stages:
-                break
-            row.insert(0, stages)
+        of_parent = ([o for o in found if o.parent == parent and o.is_stage] for found in reversed(resolutions))
+        row = list(takewhile(bool, of_parent))
         if len(row) > 1:
-            rows[parent] = row
+            rows[parent] = row[::-1]
     return max(rows.items(), key=lambda item: (len(item[1]), -item[0].count("."), item[0]), default=("", []))[1]
 
 

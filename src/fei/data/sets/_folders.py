@@ -32,7 +32,7 @@ def load_imagefolder(location: str, spec: str) -> Dataset:
     root = existing_folder(location)
     classes = {folder: index for index, folder in enumerate(subfolders(root))}
     if not classes:
-        hint = "give each class one, or leave 'imagefolder:' away for images without labels"
+        hint = "give each class one, or leave out 'imagefolder:' for images without labels"
         raise DataError(f"'{root}' has no class folders; {hint}.")
     items, problems = class_folders(root, classes, "class")
     if not items:

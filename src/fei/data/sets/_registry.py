@@ -65,13 +65,10 @@ def load(spec: str) -> Dataset:
 
 
 def check_spec(spec: str) -> tuple[str, str]:
-    """Look at the form of a specification alone, not at what it names.
-
-    Returns:
-        The word for the kind of data set and what follows it; the word is empty for a path.
+    """The word for the kind of data set, empty for a path, and what follows it; what that names is not looked at.
 
     Raises:
-        InputError: If it has no such form.
+        InputError: If the specification has no such form.
     """
     forms = ", ".join(form for form, _ in available())
     if not isinstance(spec, str) or not spec:

@@ -63,7 +63,7 @@ def _split(root: Path, file: Path) -> dict[str, int]:
     """The images of a split, each with the line that names it."""
     if not os.path.isfile(file):
         known = sorted(path.stem for path in file.parent.glob("*.txt") if "_" not in path.stem)
-        choice = f"choose one of {', '.join(known)}" if known else "leave '@' away, since it has none"
+        choice = f"choose one of {', '.join(known)}" if known else "leave out '@', since it has none"
         raise InputError(f"There is no split '{file.stem}' in '{file.parent}'; {choice}.")
     lines: dict[str, int] = {}
     for line, name in read_lines(file):

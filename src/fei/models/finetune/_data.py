@@ -9,7 +9,7 @@ from fei.data.files import folder_and_split
 from fei.errors import DataError, InputError
 
 FEWEST_TO_HOLD_OUT = 5
-"""A fifth is held out only where each class has so many images."""
+"""A fifth is held out only where each class has at least this many images."""
 
 _MOST_CLASSES = 100_000
 
@@ -51,7 +51,7 @@ def labelled(dataset: Dataset) -> Dataset:
 
 
 def hold_out(dataset: Dataset, seed: int) -> tuple[Dataset, Dataset | None]:
-    """Hold out the fifth of each class that the seed says; None where a class has fewer than `FEWEST_TO_HOLD_OUT`."""
+    """Split off a fifth of each class, chosen by the seed; None where a class has fewer than `FEWEST_TO_HOLD_OUT`."""
     groups: dict[int | None, list[Item]] = {}
     for item in dataset:
         groups.setdefault(item.label, []).append(item)
@@ -83,7 +83,9 @@ def _of_the_same_classes(test: Dataset, train: Dataset) -> Dataset:
     names = class_names(train)
     if (test.classes is None) != (train.classes is None):
         named, indexed = (train, test) if test.classes is None else (test, train)
-        raise InputError(f"'{named.spec}' has names of classes, '{indexed.spec}' has indices alone; give both alike.")
+        raise InputError(
+            f"'{named.spec}' has names of classes, '{indexed.spec}' has indices alone; give both in one way."
+        )
     own = test.classes or tuple(str(index) for index in range(max(item.label or 0 for item in test) + 1))
     index = {name: number for number, name in enumerate(names)}
     unknown = sorted({own[item.label] for item in test if item.label is not None and own[item.label] not in index})

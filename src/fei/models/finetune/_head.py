@@ -66,14 +66,11 @@ def fit_logistic(
         classes: How many there are.
         weight_decay: λ.
         standardize: Fit on features that are centred and divided by one common scale, the root mean variance; the
-            weights returned are for those as given. One scale for each feature would be mere noise where there is one
+            weights returned are for those as given. One scale for each feature would be only noise where there is one
             image per class. Without a bias the features cannot be centred, and the scale is their root mean square.
         bias: Whether there is one.
         steps: The most iterations; it ends before when it has converged.
         on_step: Called after each evaluation of the objective, of which an iteration takes one or a few.
-
-    Returns:
-        The fit.
     """
     x = features.double()
     mean = x.mean(0) if standardize and bias else x.new_zeros(x.shape[1])
@@ -159,7 +156,7 @@ def install(classifier: Classifier, features: Features, fit: Fit, classes: int) 
     head = find_head(classifier)[1]
     mean = features.values.double().mean(0)
     weight = torch.zeros(classes, len(mean), dtype=torch.float64)
-    if fit.bias is None:  # what is far from zero on images is all that can set a class apart
+    if fit.bias is None:  # only what is far from zero on images can set a class apart
         weight += _UNTRAINED * mean / mean.square().sum().clamp_min(1e-12)
     weight[features.classes] = fit.weight
     head.weight.copy_(weight.view_as(head.weight))

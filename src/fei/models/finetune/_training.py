@@ -43,7 +43,7 @@ class Finetuned:
         steps: How often the objective of the last layer was evaluated.
         epochs: Passes over the images with all weights; 0 where only the last layer was trained.
         best_epoch: The one whose weights these are; 0 for those before the first.
-        interrupted: Whether Ctrl-C ended the training early; the network is then the best until then.
+        interrupted: Whether Ctrl-C ended the training early; the network is then the best one so far.
         skipped: A sentence for each image that could not be read.
     """
 
@@ -96,19 +96,20 @@ def finetune(
 ) -> Finetuned:
     """Train a copy of a network on images of other classes.
 
-    The last layer, linear or a 1 × 1 convolution, is made anew. Its input on each image, averaged over positions,
+    The last layer, linear or a 1 × 1 convolution, is replaced. Its input on each image, averaged over positions,
     is computed once; multinomial logistic regression then gives its weights, which is convex and needs no learning
     rate: (1/N) Σ cross-entropy + λ/2 ‖W‖², on features that are centred and brought to one common scale. λ is chosen on
     a fifth of the images if each class has five, and is `WEIGHT_DECAY` if not.
 
     The layer has an output for each class on the data set's list, so that labels stay valid. A class without an
-    image gets the weight zero and a logit 30 below the average of the others, hence a probability below e⁻³⁰.
-    Where a ReLU follows the layer, a constant is added to all biases, which the softmax does not see, to keep it idle.
+    image gets the weight zero and a logit 30 below the average of the others, so a probability below e⁻³⁰.
+    Where a ReLU follows the layer, a constant is added to all biases, which the softmax does not see, to disable it.
 
     With `whole`, Adam then minimises the same objective over all weights, with images mirrored at random. The network
     stays in evaluation mode: BatchNorm keeps its statistics and nothing is dropped out. The weights of the epoch with
     the lowest cross-entropy are kept, on the held-out fifth if there is one; three epochs without a lower one end it.
-    The fifth is then seen by neither. With too few images to hold one out, the last layer alone is the better choice.
+    Neither step trains on the fifth then. With too few images to hold one out, the last layer alone is the better
+    choice.
 
     Ctrl-C ends the training, not the call: the best weights so far are returned. While the features are computed there
     are none yet, and it does end the call.
@@ -116,13 +117,13 @@ def finetune(
     Args:
         classifier: The network to start from. It is not changed.
         data: Images with labels.
-        whole: Train all weights, and not only the last layer.
+        whole: Train all weights, not only the last layer.
         epochs: The most passes over the images: iterations of L-BFGS, 500 by default, or with `whole` epochs of Adam,
             20 by default.
         lr: The step of Adam, 1e-5 by default; only with `whole`.
         weight_decay: λ.
         batch_size: Images in one forward pass.
-        seed: For the held-out fifth, and with `whole` for the order and the mirroring. Global generators stay alone.
+        seed: For the held-out fifth, and with `whole` for order and mirroring. Global generators stay as they are.
         progress: Show a bar, or call this on (done, total).
         tell: Called with a few words on what begins.
 
@@ -132,11 +133,11 @@ def finetune(
     Raises:
         InputError: If an option is out of range, or the data set has no labels.
         DataError: If fewer than two classes have an image that can be read.
-        ModelError: If the network cannot be copied, has no last layer that makes its logits, or computes nonsense.
+        ModelError: If the network cannot be copied, has no last layer that makes its logits, or computes NaN.
     """
     _check_options(epochs, batch_size, seed, lr=lr, weight_decay=weight_decay)
     if lr is not None and not whole:
-        raise InputError("`lr` is the step of the training of the whole network; leave it away, or train so (--whole).")
+        raise InputError("`lr` is the step of the training of the whole network; leave it out, or use --whole.")
     data = labelled(data)
     names = class_names(data)
     network = _copied(classifier)
@@ -244,6 +245,6 @@ def _copied(classifier: Classifier) -> Classifier:
         raise InputError(f"The network is a {type(classifier).__name__}; give a Classifier, as fei.models.load does.")
     try:
         return copy.deepcopy(classifier).eval()
-    except Exception as error:  # a module may refuse to be copied in any way it likes
+    except Exception as error:  # a module may refuse to be copied in any way
         what = f"The network {type(classifier.network).__name__}, of which a copy is trained,"
         raise ModelError(f"{what} cannot be copied ({in_brief(error)}); make copy.deepcopy work on it.") from error

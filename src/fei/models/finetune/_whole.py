@@ -29,11 +29,11 @@ class Settings(NamedTuple):
 
 
 class Training(NamedTuple):
-    """How a training went: the passes completed, the one whose weights were kept (0: before the first), and Ctrl-C."""
+    """How a training went."""
 
-    epochs: int
-    best_epoch: int
-    interrupted: bool
+    epochs: int  # the passes completed
+    best_epoch: int  # the one whose weights were kept; 0 for those before the first
+    interrupted: bool  # whether Ctrl-C ended it
 
 
 def train_whole(
@@ -94,7 +94,7 @@ def _epoch(
         loss = F.cross_entropy(classifier(inputs).float(), labels)
         if not loss.requires_grad:
             network = type(classifier.network).__name__
-            raise ModelError(f"The network {network} lets no gradient through; leave --whole away.")
+            raise ModelError(f"The network {network} lets no gradient through; leave out --whole.")
         if not loss.isfinite():
             raise ModelError("The loss of the training became NaN or infinite; give a smaller learning rate with --lr.")
         adam.zero_grad()

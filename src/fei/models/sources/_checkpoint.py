@@ -33,10 +33,6 @@ _KNOWN = re.compile(
 )
 
 
-class _SuspiciousError(pickle.UnpicklingError):
-    """A file that torch had better not load."""
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """The content of a file of weights."""
@@ -49,11 +45,8 @@ class Checkpoint:
 def read_checkpoint(file: Path) -> Checkpoint:
     """Read a file of weights; one that wants to run code is refused.
 
-    It is a .safetensors file, or a .pt or .pth file with a state dict, as it is or under "state_dict" or "model".
-
-    Raises:
-        InputError: If there is no such file, or its name ends otherwise.
-        ModelError: If it is damaged, or holds other things than tensors.
+    It is a .safetensors file, or a .pt or .pth file with a state dict, as it is or under "state_dict" or "model". One
+    that is damaged, or holds other things than tensors, is a ModelError.
     """
     if file.suffix not in (".safetensors", ".pt", ".pth"):
         raise InputError(f"The checkpoint '{file}' ends in '{file.suffix}'; give a .safetensors, .pt or .pth file.")
@@ -71,21 +64,18 @@ def load_checkpoint(classifier: Classifier, checkpoint: Checkpoint | None) -> Cl
     """Load weights, if there are any, into a classifier, and return it.
 
     Where they are for another number of classes, its last layer is replaced first. It takes the labels of the
-    checkpoint; without these it keeps its own, unless the number of classes has changed.
-
-    Raises:
-        ModelError: If the weights do not fit the network in more than the number of classes, or if there are not as
-            many labels as classes.
+    checkpoint; without these it keeps its own, unless the number of classes has changed. Weights that do not fit in
+    more than that number, or other than as many labels as classes, are a ModelError.
     """
     if checkpoint is None:
         return classifier
     network = classifier.network
     wrong = f"The checkpoint '{checkpoint.file}' does not fit the network"
     classes = _other_classes(network, checkpoint.state)
-    if classes is not None and _only_the_head_differs(classifier, checkpoint.state):
-        with torch.random.fork_rng(devices=[]):  # the new weights are drawn only to be overwritten
+    with torch.random.fork_rng(devices=[]):  # the new weights are drawn only to be overwritten
+        if classes is not None and _only_the_head_differs(classifier, checkpoint.state):
             replace_head(classifier, classes)
-        classifier.labels = None
+            classifier.labels = None
     try:
         keys = network.load_state_dict(_with_versions(checkpoint.state, network), strict=False)
     except RuntimeError as error:  # a tensor of another shape
@@ -147,8 +137,8 @@ def _only_the_head_differs(classifier: Classifier, state: Mapping[str, Tensor]) 
 def _with_versions(state: Mapping[str, Tensor], network: nn.Module) -> Mapping[str, Tensor]:
     """The state with the versions of the network's modules, where the file does not keep any, as safetensors do not.
 
-    Some modules refuse weights without a version. Batch normalisation alone is better off without: it then makes up
-    for the counter that old files lack.
+    Some modules refuse weights without a version. Only batch normalisation is better without: it then makes up for
+    the counter that old files lack.
     """
     if hasattr(state, "_metadata"):
         return state
@@ -210,7 +200,7 @@ def _look_through(file: Path) -> None:
 
     torch's reader of weights runs no code. Yet a few bytes can make it ask for any amount of memory, or never come to
     an end: numbers that become arrays, archives that unpack to a thousand times their size, tuples that hold each other
-    twice. Raises a _SuspiciousError, or nearly any other where the file is damaged.
+    twice. Raises an UnpicklingError, or nearly any other where the file is damaged.
     """
     with file.open("rb") as stream:
         archived = stream.read(len(_ARCHIVE)) == _ARCHIVE
@@ -223,7 +213,7 @@ def _look_through(file: Path) -> None:
         with zipfile.ZipFile(stream) as archive:
             entries = archive.infolist()
             if sum(entry.file_size for entry in entries) > file.stat().st_size:
-                raise _SuspiciousError("the archive unpacks to more than it is")
+                raise pickle.UnpicklingError("the archive unpacks to more than it is")
             for entry in entries:
                 if entry.filename.endswith("data.pkl"):
                     _look_at(pickletools.genops(archive.read(entry)))
@@ -235,13 +225,13 @@ def _look_at(operations: Iterator[tuple[pickletools.OpcodeInfo, object, int | No
     unfolded, top = 1, 0
     for code, argument, _ in operations:
         if code.name == "GLOBAL" and not _KNOWN.fullmatch(str(argument)):
-            raise _SuspiciousError(f"'{argument}' is no part of weights")
+            raise pickle.UnpicklingError(f"'{argument}' is no part of weights")
         if code.name.endswith("PUT"):
             sizes[argument] = top
         elif code.name.endswith("GET"):
             top = sizes.get(argument, 0)
             unfolded += top
             if unfolded > _MOST_UNFOLDED:
-                raise _SuspiciousError("tuples inside tuples without end")
+                raise pickle.UnpicklingError("tuples inside tuples without end")
         else:
             top = unfolded if code.name.startswith("TUPLE") else 0

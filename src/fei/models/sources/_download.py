@@ -1,4 +1,4 @@
-"""Weights from the internet: looked for on this machine first, verified, and a clear word where they cannot be had."""
+"""Weights from the internet: looked for on this machine first, verified, and a clear error where they cannot be had."""
 
 import hashlib
 import re
@@ -24,8 +24,8 @@ _PATIENCE = 15.0
 def fetch_url(url: str) -> Path:
     """A file of weights in torch's cache, downloaded if it is not there yet, and verified.
 
-    If its name ends in "-HASH.ending", as torch's files do, its SHA-256 must begin so. One that cannot be downloaded, or
-    is not what its name says, is a ModelError.
+    If its name ends in "-HASH.ending", as torch's files do, its SHA-256 must begin with it. One that cannot be
+    downloaded, or is not what its name says, is a ModelError.
     """
     name = Path(urlparse(url).path).name
     file = Path(torch.hub.get_dir()) / "checkpoints" / name
@@ -94,7 +94,7 @@ def fetch_folder_from_hub(repository: str, patterns: Sequence[str], *, needed: s
 
 
 def unreachable(url: str) -> str | None:
-    """Why nobody answers at an address, in a few words; None if somebody does, even if only to refuse."""
+    """Why an address does not answer, in a few words; None if it does, even if only to refuse."""
     answers: list[str | None] = []
 
     def ask() -> None:
@@ -103,12 +103,12 @@ def unreachable(url: str) -> str | None:
                 answers.append(None)
         except urllib.error.HTTPError as error:
             answers.append(in_brief(error) if error.code >= 500 else None)
-        except urllib.error.URLError as error:  # whose certificate is trusted is for the one who downloads to say
+        except urllib.error.URLError as error:  # the downloader decides which certificates it trusts
             answers.append(None if isinstance(error.reason, ssl.SSLError) else in_brief(error))
         except Exception as error:
             answers.append(in_brief(error))
 
-    # In a thread of its own, since neither the search for a name nor a row of dead addresses heeds the timeout.
+    # In a thread of its own, since neither the lookup of a name nor a list of dead addresses respects the timeout.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(_PATIENCE)

@@ -21,7 +21,7 @@ _OTHER_FORMS = ("torchvision", "timm", "hf")
 def load_from_file(name: str, checkpoint: Checkpoint | None) -> Classifier:
     """Wrap the network that a function in a Python file returns; the name is "path/to/file.py:factory".
 
-    The file is imported under a name of its own, beside whatever else is called the same.
+    The file is imported under a name of its own, so that it does not replace another module.
     """
     path, _, factory = name.partition(".py:")
     file = Path(path.removesuffix(".py") + ".py")

@@ -102,7 +102,7 @@ def load(spec: str) -> Classifier:
 
             "@none" after a name of torchvision or timm asks for random weights. ":checkpoint" after any of them names a
             .safetensors, .pt or .pth file with weights to load instead; where it is for another number of classes, the
-            network's last layer is made anew for it.
+            network's last layer is replaced to fit it.
 
     Returns:
         The network as a `Classifier`.

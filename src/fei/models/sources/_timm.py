@@ -71,7 +71,7 @@ def _build_with_weights(timm: ModuleType, name: str) -> nn.Module:
         file = fetch_url(config.url)
     try:
         with torch.random.fork_rng(devices=[]):  # the initial weights are drawn only to be overwritten
-            # The file is named since timm would ask the hub again, and wait long where nobody answers.
+            # The file is named since timm would ask the hub again, and wait long where it does not answer.
             network: nn.Module = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": str(file)})
             return network
     except Exception as error:  # a damaged file makes timm raise nearly anything

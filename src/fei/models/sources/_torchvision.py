@@ -20,7 +20,7 @@ from fei.models.sources._download import fetch_url
 from fei.models.sources._embedded import imagenet_labels
 from fei.models.sources._packages import import_torchvision
 
-# The paper's. Of all others torchvision's DEFAULT is taken; that of resnet50 would be IMAGENET1K_V2, a newer training.
+# The paper's; of all others torchvision's DEFAULT is taken.
 _DEFAULTS = {"resnet50": "IMAGENET1K_V1", "vgg16": "IMAGENET1K_V1"}
 
 # They help in training only, and are not run afterwards.
