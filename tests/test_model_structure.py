@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from fei import models
 from fei.errors import ModelError
-from fei.models.layers import find_feature_layers
 from fei.models.sources import import_torchvision
+from fei.models.structure import find_feature_layers
 
 pytestmark = pytest.mark.slow
 

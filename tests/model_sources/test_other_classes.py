@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from fei import models
 from fei.errors import InputError, ModelError
 from fei.models import Classifier
-from fei.models.layers import replace_head
 from fei.models.sources._checkpoint import read_checkpoint
+from fei.models.structure import replace_head
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from fei.core.checks import is_number
 from fei.data.dataset import Box
 from fei.data.images import read_image, to_rgb
 from fei.errors import InputError, ModelError
-from fei.models.layers import find_feature_layers, grey_image
+from fei.models.structure import find_feature_layers, grey_image
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

@@ -11,7 +11,7 @@ from torch import Tensor
 from fei.data import Dataset
 from fei.models.classifier import Classifier
 from fei.models.finetune._features import Features
-from fei.models.layers import find_head
+from fei.models.structure import find_head
 from fei.progress import Progress, reporter
 
 WEIGHT_DECAY = 1e-3

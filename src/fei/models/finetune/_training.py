@@ -22,7 +22,7 @@ from fei.models.finetune._data import class_names, hold_out, labelled
 from fei.models.finetune._features import batches, extract
 from fei.models.finetune._head import WEIGHT_DECAY, fit_head, install
 from fei.models.finetune._whole import Settings, Training, train_whole
-from fei.models.layers import find_head, replace_head
+from fei.models.structure import find_head, replace_head
 from fei.progress import Progress
 
 STEPS, EPOCHS, LR, BATCH_SIZE = 500, 20, 1e-5, 16

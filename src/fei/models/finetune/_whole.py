@@ -12,7 +12,7 @@ from torch import Tensor
 from fei.data import Dataset, Item
 from fei.errors import ModelError
 from fei.models.classifier import Classifier
-from fei.models.layers import find_head
+from fei.models.structure import find_head
 from fei.progress import Progress, reporter
 
 _PATIENCE = 3

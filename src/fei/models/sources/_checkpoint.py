@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from fei.common.words import first_few, in_brief
 from fei.errors import InputError, ModelError
 from fei.models.classifier import Classifier
-from fei.models.layers import find_head, grey_image, observe, replace_head
+from fei.models.structure import find_head, grey_image, observe, replace_head
 
 _ARCHIVE = b"PK\x03\x04"
 _BARE = 5  # pickles before the numbers, where they are not in an archive
