@@ -21,7 +21,7 @@ from torch import Tensor
 
 import fei
 from fei.models import Classifier
-from fei.models._torchvision import import_torchvision
+from fei.models.sources import import_torchvision
 
 SAMPLES = 128
 

@@ -12,8 +12,8 @@ from fei.core.clipgrad import get_rule
 from fei.core.dataflow import trace
 from fei.core.pathway import Pathway, visit_sites
 from fei.core.sites import find_layer, find_sites
-from fei.models._torchvision import import_torchvision
 from fei.models.layers import feature_layers
+from fei.models.sources import import_torchvision
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from networks import pictures, small_cnn
 from torch.nn import functional as F
 
 from fei.methods.cam import GradCAM, GradCAMPlusPlus, LayerCAM, XGradCAM
-from fei.models._torchvision import import_torchvision
+from fei.models.sources import import_torchvision
 
 TARGETS = [1, 3]
 

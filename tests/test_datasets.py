@@ -15,7 +15,7 @@ from PIL import Image
 from fei import data
 from fei.data import Dataset, Item
 from fei.errors import DataError, InputError
-from fei.models._torchvision import import_torchvision
+from fei.models.sources import import_torchvision
 
 # -- the data set itself -------------------------------------------------------------------------------------------
 
@@ -78,12 +78,12 @@ def test_names_that_are_not_text_can_be_sampled() -> None:
 
 @pytest.mark.parametrize("count", [0, -1, 2.0, True, "3"])
 def test_a_wrong_count(count: int) -> None:
-    with pytest.raises(InputError, match="count is .*; give how many images to choose, 1 or more."):
+    with pytest.raises(InputError, match="`count` is .*; give how many images to choose, 1 or more."):
         dataset_of("ab").sample(count)
 
 
 def test_a_wrong_seed() -> None:
-    with pytest.raises(InputError, match="seed is 0.5; give a whole number."):
+    with pytest.raises(InputError, match="`seed` is 0.5; give a whole number."):
         dataset_of("ab").sample(1, seed=0.5)  # type: ignore[arg-type]
 
 
@@ -219,7 +219,7 @@ def test_a_locked_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "scandir", refuse)
     dataset = data.load(str(tmp_path))
     assert ids(dataset) == ["a.jpg"]
-    assert dataset.problems == (f"'{locked}' cannot be listed for want of permission; it was left out.",)
+    assert dataset.problems == (f"'{locked}' cannot be listed, since permission is missing; it was left out.",)
     for spec in (str(locked), f"imagefolder:{locked}"):
         with pytest.raises(InputError, match=r"locked' cannot be listed \(Permission denied\); check its permissions."):
             data.load(spec)
@@ -280,7 +280,7 @@ def test_class_folders_are_numbered_as_torchvision_does(tmp_path: Path) -> None:
 
 def test_without_class_folders(tmp_path: Path) -> None:
     put(tmp_path / "a.jpg")
-    with pytest.raises(DataError, match="has no class folders; put each class's images into a folder of its own"):
+    with pytest.raises(DataError, match="has no class folders; give each class one"):
         data.load(f"imagefolder:{tmp_path}")
     (tmp_path / "cat").mkdir()
     with pytest.raises(DataError, match="No class folder of '.*' holds an image, the first being 'cat'"):

@@ -15,10 +15,10 @@ from torch import nn
 
 import fei
 from fei.errors import InputError, ModelError
-from fei.models import Classifier, _finetune_whole
-from fei.models._finetune_data import hold_out, load_sets
-from fei.models._finetune_logistic import fit_logistic, fit_standardized
-from fei.models.finetune import finetune, measure, save
+from fei.models import Classifier
+from fei.models.finetune import _whole, finetune, measure, save
+from fei.models.finetune._data import hold_out, load_sets
+from fei.models.finetune._head import fit_logistic
 
 pytestmark = pytest.mark.slow
 
@@ -118,8 +118,8 @@ def test_features_are_standardized_and_the_weights_are_for_those_as_given():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(30, 5, generator=generator, dtype=torch.float64)
     y = torch.arange(30) % 3
-    plain = fit_standardized(x, y, 3, 0.01)
-    moved = fit_standardized(100 * x + 7, y, 3, 0.01)
+    plain = fit_logistic(x, y, 3, 0.01, standardize=True)
+    moved = fit_logistic(100 * x + 7, y, 3, 0.01, standardize=True)
     torch.testing.assert_close(plain.logits(x), moved.logits(100 * x + 7), atol=1e-4, rtol=0)
     standard = (x - x.mean(0)) / (x - x.mean(0)).square().mean().sqrt()
     torch.testing.assert_close(plain.logits(x), fit_logistic(standard, y, 3, 0.01).logits(standard), atol=1e-4, rtol=0)
@@ -168,7 +168,7 @@ def test_relu_after_the_layer_changes_nothing(place):
     x = torch.stack([classifier.preprocess(item.path) for item in data])
     with torch.no_grad():
         features = classifier.network[:4](x).mean((2, 3))
-    fit = fit_standardized(features, torch.tensor([item.label for item in data]), 3, 0.01)
+    fit = fit_logistic(features, torch.tensor([item.label for item in data]), 3, 0.01, standardize=True)
     logits = finetune(classifier, data, weight_decay=0.01).classifier(x).double()
     torch.testing.assert_close(logits.softmax(1), fit.logits(features).softmax(1), atol=1e-4, rtol=0)
 
@@ -342,7 +342,7 @@ def test_a_test_set_that_cannot_be_read_does_not_lose_the_training(place, capsys
 
 
 def test_ctrl_c_keeps_the_best_so_far(place, capsys, monkeypatch):
-    epoch, calls = _finetune_whole._epoch, []
+    epoch, calls = _whole._epoch, []
 
     def interrupted(*arguments):
         calls.append(1)
@@ -350,7 +350,7 @@ def test_ctrl_c_keeps_the_best_so_far(place, capsys, monkeypatch):
             raise KeyboardInterrupt
         return epoch(*arguments)
 
-    monkeypatch.setattr(_finetune_whole, "_epoch", interrupted)
+    monkeypatch.setattr(_whole, "_epoch", interrupted)
     words = ["--model", "net.py:net", "--data", "imagefolder:two", "--test", "imagefolder:six", "--whole"]
     assert run(*words, "--out", "a.safetensors") == 0
     printed, remarks = capsys.readouterr()
@@ -367,17 +367,21 @@ def test_ctrl_c_keeps_the_best_so_far(place, capsys, monkeypatch):
         (["--data", "two"], 2, "The data set 'two' has no labels"),
         (["--data", "imagefolder:nowhere"], 2, "The folder 'nowhere' is not there"),
         (["--data", "csv:one.csv"], 1, "has images of one class ('blue'); two classes or more are needed."),
-        (["--data", "csv:far.csv"], 1, "has a label 999999999; number the classes from 0 on"),
+        (["--data", "csv:far.csv"], 1, "has a label 999999999; give labels below 100,000"),
         (["--data", "imagefolder:two", "--test", "two"], 2, "The data set 'two' has no labels"),
-        (["--data", "imagefolder:two", "--test", "imagefolder:two"], 2, "6 of the 6 images of 'imagefolder:two' are"),
+        (
+            ["--data", "imagefolder:two", "--test", "imagefolder:two"],
+            2,
+            "is trained on 6 of the 6 images of 'imag",
+        ),
         (["--data", "imagefolder:two", "--test", "csv:far.csv"], 2, "has indices alone"),
         (["--data", "imagefolder:two", "--test", "cub:cub"], 2, "images"),
         (["--data", "csv:named.csv", "--test", "imagefolder:six"], 2, "has classes that 'csv:named.csv' has not (red)"),
         (["--data", "imagefolder:two", "--out", "a.pt"], 2, "ends in .safetensors"),
         (["--data", "imagefolder:two", "--out", "a:b.safetensors"], 2, "without a colon"),
-        (["--data", "imagefolder:two", "--lr", "0.1"], 2, "lr is the step of the training of the whole network"),
-        (["--data", "imagefolder:two", "--lr", "0", "--whole"], 2, "lr is 0.0; give a number above zero"),
-        (["--data", "imagefolder:two", "--weight-decay", "-1"], 2, "weight_decay is -1.0; give a number above zero"),
+        (["--data", "imagefolder:two", "--lr", "0.1"], 2, "`lr` is the step of the training of the whole network"),
+        (["--data", "imagefolder:two", "--lr", "0", "--whole"], 2, "`lr` is 0.0; give a number above zero"),
+        (["--data", "imagefolder:two", "--weight-decay", "-1"], 2, "`weight_decay` is -1.0; give a number above zero"),
         (["--data", "imagefolder:two", "--epochs", "0"], 2, "--epochs"),
         (["--data", "imagefolder:two", "--seed", 2**70], 2, "give a whole number of at most 64 bits"),
         (["--data", "imagefolder:two", "--device", "tpu"], 2, "Unknown device 'tpu'"),

@@ -145,7 +145,7 @@ def test_16_bit_colour_is_scaled_not_clipped(tmp_path: Path, ending: str) -> Non
 def test_16_bit_colour_plane_by_plane_is_refused(tmp_path: Path) -> None:
     """Pillow takes the bytes of such a file for pixels of 8 bits."""
     (tmp_path / "planes.tiff").write_bytes(deep_tiff([[0, 1], [2, 3], [4, 5]], photometric=2, planar=2))
-    with pytest.raises(DataError, match="planes.tiff' is a 16-bit TIFF with one plane a colour, which is not read"):
+    with pytest.raises(DataError, match="planes.tiff' is a 16-bit TIFF with one plane per colour, which is not read"):
         read_image(tmp_path / "planes.tiff")
 
 
@@ -185,9 +185,7 @@ def test_cmyk(tmp_path: Path) -> None:
 
 
 def test_a_colour_mode_without_a_conversion_is_refused() -> None:
-    with pytest.raises(
-        DataError, match=r"The image has the colour mode La, which cannot be read as RGB; save it as RGB"
-    ):
+    with pytest.raises(DataError, match=r"The image has the colour mode La, which is not read; save it as RGB"):
         images.to_rgb(Image.new("La", (2, 2)))
 
 

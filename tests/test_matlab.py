@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
 
-from fei.data._matlab import read_table
+from fei.data.sets._matlab import read_table
 
 TENCH, TABBY = "n01440764", "n02123045"  # synsets of ImageNet
 

@@ -154,17 +154,17 @@ class TestFactories:
     @pytest.mark.parametrize(
         ("factory", "error", "message"),
         [
-            ("smal", InputError, "has no factory 'smal'; did you mean small. The form is file.py:factory"),
+            ("smal", InputError, "has no factory 'smal', which the form file.py:factory needs; did you mean small."),
             ("constant", InputError, "has no factory 'constant'"),
             (
                 "",
                 InputError,
-                "is given without a factory; it defines Sizes, small, .*. The form is file.py:factory",
+                r"is given without a factory, which the form file.py:factory needs; it defines Sizes, small, ",
             ),
             ("broken", ModelError, r"networks.py:broken' failed \(KeyError: 'no such thing.*\); it is called without"),
             ("needs_an_argument", ModelError, "failed .TypeError: .*missing 1 required positional argument"),
             ("number", ModelError, "networks.py:number' returned a int; it must return an nn.Module"),
-            ("misdescribed", ModelError, "describes itself wrongly: labels is a str; give a list of strings"),
+            ("misdescribed", ModelError, "describes itself wrongly .`labels` is a str; give a list of strings"),
         ],
     )
     def test_a_factory_that_does_not_work(
@@ -219,14 +219,16 @@ class TestCheckpoints:
         else:
             (tmp_path / "evil.pt").write_bytes(pickle.dumps(RunsCode(tmp_path / "trace")))
         with pytest.raises(
-            ModelError, match="evil.pt' was refused: .* Python objects besides tensors, which could run"
+            ModelError, match="evil.pt' was refused, since .* Python objects besides tensors, which could run"
         ):
             models.load(f"{factories}:small:{tmp_path / 'evil.pt'}")
         assert not (tmp_path / "trace").exists()
 
     def test_a_whole_pickled_network_is_refused(self, factories: Path, tmp_path: Path) -> None:
         torch.save(torch.nn.Linear(2, 2), tmp_path / "network.pt")
-        with pytest.raises(ModelError, match=r"network.pt' was refused: .*; save the network's state_dict\(\) alone"):
+        with pytest.raises(
+            ModelError, match=r"network.pt' was refused, since .*; save the network's state_dict\(\) alone"
+        ):
             models.load(f"{factories}:small:{tmp_path / 'network.pt'}")
 
     @pytest.mark.parametrize("ending", ["pt", "pth", "safetensors"])
@@ -290,14 +292,12 @@ class TestCheckpointsThatGrow:
                 content = bytes(10**8) if name.endswith("/data/0") else plain.read(name)
                 bomb.writestr(name, content, zipfile.ZIP_DEFLATED)
         assert (tmp_path / "bomb.pt").stat().st_size < 10**6
-        assert "was refused: it is damaged, or holds" in self.refused(factories, tmp_path / "bomb.pt")
+        assert "was refused, since it is damaged or holds" in self.refused(factories, tmp_path / "bomb.pt")
 
     def test_a_view_of_one_number_as_many(self, factories: Path, tmp_path: Path) -> None:
         state = weights(1.0) | {"3.weight": torch.zeros(1).expand(10**9, 4), "3.bias": torch.zeros(1).expand(10**9)}
         torch.save(state, tmp_path / "wide.pt")
-        assert "says that '3.weight' has more numbers than are in the file" in self.refused(
-            factories, tmp_path / "wide.pt"
-        )
+        assert "'3.weight' in the checkpoint" in self.refused(factories, tmp_path / "wide.pt")
 
     @pytest.mark.parametrize(
         "body",
@@ -315,7 +315,7 @@ class TestCheckpointsThatGrow:
             archive.writestr("a/version", "3\n")
         (tmp_path / "bare.pt").write_bytes(b"\x80\x02" + body + b".")
         for name in ("small.pt", "bare.pt"):
-            assert "was refused: it is damaged, or holds" in self.refused(factories, tmp_path / name)
+            assert "was refused, since it is damaged or holds" in self.refused(factories, tmp_path / name)
 
     def test_the_notes_of_a_training_are_no_offence(self, factories: Path, tmp_path: Path) -> None:
         betas = (0.9, 0.999)

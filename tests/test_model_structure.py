@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from fei import models
 from fei.errors import ModelError
-from fei.models._feature_layers import find_feature_layers
-from fei.models._torchvision import import_torchvision
+from fei.models.sources import import_torchvision
+from fei.models.structure import find_feature_layers
 
 pytestmark = pytest.mark.slow
 
@@ -139,7 +139,7 @@ class TestFeatureLayers:
 
     def test_a_network_that_fails(self) -> None:
         model = models.Classifier(nn.Sequential(nn.Flatten(), nn.Linear(5, 2)), input_size=8)
-        with pytest.raises(ModelError, match="fails on an image of 8 × 8 pixels .RuntimeError: .*; check input_size"):
+        with pytest.raises(ModelError, match="fails on an image of 8 × 8 pixels .RuntimeError: .*; check `input_size`"):
             _ = model.feature_layers
         assert all(not module._forward_hooks for module in model.modules())
 
@@ -158,7 +158,7 @@ class TestTorchvision:
         program = """
 import torch, warnings
 warnings.simplefilter("error")
-from fei.models._torchvision import import_torchvision
+from fei.models.sources import import_torchvision
 torchvision = import_torchvision()
 assert import_torchvision() is torchvision
 import torchvision.models as plainly_imported
@@ -177,7 +177,7 @@ try:
     import torchvision
 except RuntimeError:
     pass
-from fei.models._torchvision import import_torchvision
+from fei.models.sources import import_torchvision
 torchvision = import_torchvision()
 assert all(hasattr(torchvision, name.split(".")[1]) for name in sys.modules if name.startswith("torchvision."))
 print(torchvision.models.resnet18(weights=None).fc.out_features)
@@ -192,7 +192,7 @@ try:
 except RuntimeError:
     library = torch.library.Library("torchvision", "DEF")
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-from fei.models._torchvision import import_torchvision
+from fei.models.sources import import_torchvision
 print(import_torchvision().__name__)
 """
         assert run(program) == "torchvision\n"
@@ -202,5 +202,5 @@ print(import_torchvision().__name__)
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setattr(sys, "path", [])
         monkeypatch.setattr(sys, "meta_path", [finder for finder in sys.meta_path if "Path" in str(finder)])
-        with pytest.raises(ModelError, match="torchvision is needed for this and is not installed; run: pip install"):
+        with pytest.raises(ModelError, match="torchvision is needed and not installed; run pip install"):
             import_torchvision()

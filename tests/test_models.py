@@ -13,7 +13,7 @@ from fei import models
 from fei.data import demo_image
 from fei.errors import InputError, ModelError
 from fei.models import Classifier
-from fei.models._torchvision import import_torchvision
+from fei.models.sources import import_torchvision
 
 CATS = range(281, 286)  # tabby, tiger cat, Persian, Siamese, Egyptian
 
@@ -121,18 +121,18 @@ class TestClassifier:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"mean": (0.5, 0.5, 0.5)}, "mean and std belong together"),
-            ({"mean": (0.5,), "std": (1.0,)}, "mean is .* give three finite numbers"),
-            ({"mean": (0.5,) * 3, "std": (1.0, 0.0, 1.0)}, "std is .* above zero"),
-            ({"input_size": 0}, "input_size is 0; give the side"),
-            ({"input_size": (224, 224)}, r"input_size is \(224, 224\); give the side"),
-            ({"resize": 200}, "resize is 200; give a side in pixels that is not below input_size, 224"),
-            ({"resize": 256.0}, "resize is 256.0; give a side"),
-            ({"interpolation": "nearest"}, "interpolation is 'nearest'; give one of bicubic, bilinear"),
-            ({"labels": "cat"}, "labels is a str; give a list of strings"),
-            ({"labels": [1, 2]}, "labels is a list; give a list of strings"),
-            ({"feature_layers": ["5"]}, "feature_layers names '5', which is no module of the network"),
-            ({"feature_layers": ["0#x"]}, "feature_layers names '0#x'"),
+            ({"mean": (0.5, 0.5, 0.5)}, "One of mean and std is missing; give both or neither"),
+            ({"mean": (0.5,), "std": (1.0,)}, "`mean` is .* give three finite numbers"),
+            ({"mean": (0.5,) * 3, "std": (1.0, 0.0, 1.0)}, "`std` is .* above zero"),
+            ({"input_size": 0}, "`input_size` is 0; give the side"),
+            ({"input_size": (224, 224)}, r"`input_size` is \(224, 224\); give the side"),
+            ({"resize": 200}, "`resize` is 200; give a side in pixels, at least `input_size`, 224"),
+            ({"resize": 256.0}, "`resize` is 256.0; give a side"),
+            ({"interpolation": "nearest"}, "`interpolation` is 'nearest'; give one of bicubic, bilinear"),
+            ({"labels": "cat"}, "`labels` is a str; give a list of strings"),
+            ({"labels": [1, 2]}, "`labels` is a list; give a list of strings"),
+            ({"feature_layers": ["5"]}, "`feature_layers` names '5', which is no module of the network"),
+            ({"feature_layers": ["0#x"]}, "`feature_layers` names '0#x'"),
         ],
     )
     def test_what_does_not_fit_is_refused(self, options: dict[str, object], message: str) -> None:
@@ -172,7 +172,7 @@ class TestClassNames:
     @pytest.mark.parametrize(
         ("wanted", "message"),
         [
-            ("crane", r"'crane' may mean 'crane' \(2\), 'crane' \(4\); give the whole name or the index"),
+            ("crane", r"'crane' may mean 'crane' \(2\), 'crane' \(4\); give the name or the index"),
             ("cat", r"'cat' may mean 'tabby, tabby cat' \(0\), 'tiger cat' \(1\)"),
             ("tabbi", r"No class is called 'tabbi'; did you mean 'tabby, tabby cat' \(0\)"),
             ("zzz", "No class is called 'zzz'; give a name or an index below 6"),
@@ -193,7 +193,7 @@ class TestClassNames:
     def test_without_names_only_an_index_will_do(self) -> None:
         model = tiny()
         assert (model.index(7), model.index("7"), model.label(7)) == (7, 7, "7")
-        with pytest.raises(InputError, match="no class names, so 'cat' is unknown"):
+        with pytest.raises(InputError, match="'cat' is unknown, as this network has no class names; give an index"):
             model.index("cat")
 
     def test_a_class_beyond_the_names_is_called_by_its_number(self) -> None:

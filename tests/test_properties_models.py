@@ -162,7 +162,7 @@ def test_a_specification_is_looked_at_or_refused(spec):
         assert "give" in str(found) or "did you mean" in str(found) or "the form is" in str(found)
     else:
         kind, rest = found
-        assert kind is None or spec == f"{kind.form.partition(':')[0]}:{rest}"
+        assert spec == (f"{kind}:{rest}" if kind else rest)
 
 
 @covers("data.Dataset", "data.Item")

@@ -17,7 +17,7 @@ from fei.errors import InputError, ModelError
 from fei.metrics._weights import weight_layers
 from fei.metrics.randomization import SIMILARITIES, cascading_randomization, map_similarity
 from fei.models import Classifier
-from fei.models._torchvision import import_torchvision
+from fei.models.sources import import_torchvision
 
 
 def edges(model, inputs, target):

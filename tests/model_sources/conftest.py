@@ -11,7 +11,7 @@ import pytest
 import torch
 from foreign_files import NET
 
-from fei.models._torchvision import import_torchvision
+from fei.models.sources import import_torchvision
 
 
 @pytest.fixture

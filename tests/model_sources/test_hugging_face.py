@@ -72,7 +72,7 @@ class TestHuggingFace:
             json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"size": {"height": 32, "width": 64}}),
             encoding="utf-8",
         )
-        with pytest.raises(ModelError, match="takes images of the size .*; only square ones are supported"):
+        with pytest.raises(ModelError, match="takes images of the size .*; choose one for square images"):
             models.load(f"hf:{tmp_path / 'net'}")
 
     def test_only_safetensors_are_read(self, vit: Path, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ class TestHuggingFace:
     ) -> None:
         shutil.copytree(vit, tmp_path / "net")
         transformers.ViTModel.from_pretrained(vit, add_pooling_layer=False).save_pretrained(tmp_path / "net")
-        with pytest.raises(ModelError, match="no weights for classifier.bias, classifier.weight; it is not a trained"):
+        with pytest.raises(ModelError, match="no weights for classifier.bias, classifier.weight; choose a trained"):
             models.load(f"hf:{tmp_path / 'net'}")
 
     @pytest.mark.parametrize(
@@ -154,5 +154,5 @@ class TestHuggingFace:
     def test_it_is_needed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, "transformers", raising=False)
         monkeypatch.setattr(sys, "path", [])
-        with pytest.raises(ModelError, match=r'transformers is needed .* run: pip install "fei\[hf\]"'):
+        with pytest.raises(ModelError, match=r'transformers is needed and not installed; run pip install "fei\[hf\]"'):
             models.load("hf:somebody/vit")

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from fei import models
 from fei.errors import InputError, ModelError
 from fei.models import Classifier
-from fei.models._checkpoint import read_metadata
-from fei.models._head import replace_head
+from fei.models.sources._checkpoint import read_checkpoint
+from fei.models.structure import replace_head
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ class TestOtherClasses:
         with torch.no_grad():
             assert torch.equal(tuned(pixels), model(pixels))
         assert tuned(pixels).shape == (1, 5)
-        assert read_metadata(file).spec == spec
+        assert read_checkpoint(file).labels == labels
 
     @pytest.mark.parametrize(
         "spec", ["efficientnet_lite0", "timm:test_resnet@none", "hf:{vit}", "{file}:small"], indirect=True
@@ -79,8 +79,8 @@ class TestOtherClasses:
     @pytest.mark.parametrize(
         ("labels", "message"),
         [
-            (["a", "b"], "names 2 classes and the network has 5; write the file anew with a label for each class"),
-            ({"a": 1}, "are not a JSON list of strings; write the file anew"),
+            (["a", "b"], "names 2 classes and the network has 5; write the file again with a label for each class"),
+            ({"a": 1}, "are not a JSON list of strings; write the file again"),
             ([1, 2, 3, 4, 5], "are not a JSON list of strings"),
         ],
     )
@@ -94,7 +94,7 @@ class TestOtherClasses:
     def test_labels_that_are_no_json(self, tmp_path: Path) -> None:
         save_file({"a": torch.ones(1)}, tmp_path / "odd.safetensors", metadata={"fei.labels": "a, b"})
         with pytest.raises(ModelError, match="The 'fei.labels' in '.*odd.safetensors' are not a JSON list of strings"):
-            read_metadata(tmp_path / "odd.safetensors")
+            read_checkpoint(tmp_path / "odd.safetensors")
 
     def test_two_heads(self, timm: ModuleType, tmp_path: Path) -> None:
         """A distilled transformer averages two; timm makes both for the number that the file has."""
@@ -160,10 +160,10 @@ class TestReplaceHead:
             replace_head(network, 3)
 
     def test_a_network_that_fails(self) -> None:
-        with pytest.raises(ModelError, match="fails on an image of 224 × 224 pixels .*; check input_size"):
+        with pytest.raises(ModelError, match="fails on an image of 224 × 224 pixels .*; check `input_size`"):
             replace_head(nn.Linear(5, 2), 3)
 
     @pytest.mark.parametrize("classes", [0, -1, 2.0, True])
     def test_a_number_that_is_none(self, classes: Any) -> None:
-        with pytest.raises(InputError, match="classes is .*; give the number of classes, 1 or more"):
+        with pytest.raises(InputError, match="`classes` .* of at least 1"):
             replace_head(nn.Linear(5, 2), classes)

@@ -29,11 +29,11 @@ class TestPackages:
             (
                 "some_nets.small_ones:smal",
                 InputError,
-                "no factory 'smal'; did you mean small. .* package.module:factory",
+                "no factory 'smal', which the form package.module:factory needs; did you mean small",
             ),
             ("some_nets.small_ones:", InputError, "'some_nets.small_ones' is given without a factory"),
             ("some_nets.small_ones:fails", ModelError, "'some_nets.small_ones:fails' failed .RuntimeError: no"),
-            ("some_nets.broken:f", ModelError, "module 'some_nets.broken' cannot be imported .ZeroDivisionError"),
+            ("some_nets.broken:f", ModelError, "'some_nets.broken' cannot be imported .ZeroDivisionError"),
             (".small_ones:f", InputError, "There is no model '.small_ones:f'; give one of"),
         ],
     )

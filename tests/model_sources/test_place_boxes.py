@@ -74,5 +74,5 @@ class TestPlaceBoxes:
 
     @pytest.mark.parametrize("size", [(0, 10), (10,), (1.5, 2)])
     def test_what_is_no_size(self, size: Any) -> None:
-        with pytest.raises(InputError, match="size is .*; give the image's width and height in pixels"):
+        with pytest.raises(InputError, match="`size` is .*; give the image's width and height in pixels"):
             Classifier(nn.Flatten()).place_boxes([], size)

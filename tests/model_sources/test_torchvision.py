@@ -15,8 +15,9 @@ from torch import nn
 from fei import models
 from fei.data import demo_image
 from fei.errors import InputError, ModelError
-from fei.models import Classifier, _download
-from fei.models._from_torchvision import _of_weights
+from fei.models import Classifier
+from fei.models.sources import _download
+from fei.models.sources._torchvision import _of_weights
 
 pytestmark = pytest.mark.slow
 
@@ -127,7 +128,7 @@ class TestTorchvision:
     def test_a_file_that_is_not_what_its_name_says(self, cache: Path) -> None:
         (cache / "resnet50-0676ba61.pth").write_bytes(b"cut short")
         with pytest.raises(
-            ModelError, match="not what its name says: its SHA-256 does not begin with 0676ba61; delete"
+            ModelError, match="not what its name says, as its SHA-256 does not begin with 0676ba61; delete"
         ):
             models.load("torchvision:resnet50")
 
@@ -136,24 +137,24 @@ class TestTorchvision:
     ) -> None:
         weights = torchvision.models.SqueezeNet1_1_Weights.IMAGENET1K_V1
         put_weights(weights, {"surprise": RunsCode(tmp_path / "trace")}, cache, monkeypatch)
-        with pytest.raises(ModelError, match="was refused: .* Python objects besides tensors"):
+        with pytest.raises(ModelError, match="was refused, since .* Python objects besides tensors"):
             models.load("torchvision:squeezenet1_1")
         assert not (tmp_path / "trace").exists()
 
     @pytest.mark.parametrize(
         ("spec", "message"),
         [
-            ("resnet5", r"no classifier 'resnet5'; did you mean resnet50 .*\? See: fei models 'torchvision:\*'"),
-            ("ResNet18", r"no classifier 'ResNet18'; did you mean resnet18"),
-            ("", "torchvision has no classifier ''; check the name. See: fei models"),
+            ("resnet5", r"no classifier 'resnet5', see fei models 'torchvision:\*'; did you mean resnet50 .*\?"),
+            ("ResNet18", r"no classifier 'ResNet18', see fei models 'torchvision:\*'; did you mean resnet18"),
+            ("", r"torchvision has no classifier '', see fei models 'torchvision:\*'; check the name."),
             ("fcn_resnet50", "torchvision has no classifier 'fcn_resnet50'"),
             (
                 "resnet50@IMAGENET_V2",
-                r"resnet50 has no weights 'IMAGENET_V2'; did you mean IMAGENET1K_V2 or IMAGENET1K_V1\?",
+                r"resnet50 of torchvision has no weights 'IMAGENET_V2'; did you mean IMAGENET1K_V2 or IMAGENET1K_V1\?",
             ),
             (
                 "resnet50@weights",
-                "resnet50 has no weights 'weights'; give one of IMAGENET1K_V1, IMAGENET1K_V2, DEFAULT or none",
+                "torchvision has no weights 'weights'; give one of IMAGENET1K_V1, IMAGENET1K_V2, DEFAULT or none",
             ),
         ],
     )
@@ -198,5 +199,5 @@ class TestTorchvision:
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setattr(sys, "path", [])
-        with pytest.raises(ModelError, match=r'not installed; run: pip install "fei\[torchvision\]"'):
+        with pytest.raises(ModelError, match=r'is needed and not installed; run pip install "fei\[torchvision\]"'):
             models.load("torchvision:resnet50")

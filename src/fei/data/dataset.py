@@ -98,11 +98,14 @@ class Dataset(Sequence[Item]):
             InputError: If the count is no whole number above zero, or the seed no whole number.
         """
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise InputError(f"count is {count!r}; give how many images to choose, 1 or more.")
+            raise InputError(f"`count` is {count!r}; give how many images to choose, 1 or more.")
         if not isinstance(seed, int) or isinstance(seed, bool):
-            raise InputError(f"seed is {seed!r}; give a whole number.")
-        drawn = sorted(self.items, key=lambda item: _place(seed, item.id))[:count]
-        return replace(self, items=tuple(drawn))
+            raise InputError(f"`seed` is {seed!r}; give a whole number.")
+
+        def place(item: Item) -> bytes:  # a file's name need not be text; surrogateescape gives back its bytes
+            return hashlib.sha256(f"{seed}\0{item.id}".encode("utf-8", "surrogateescape")).digest()
+
+        return replace(self, items=tuple(sorted(self.items, key=place)[:count]))
 
     def readable(
         self, preprocess: Callable[[Image.Image], _T], on_problem: Callable[[Item, DataError], None]
@@ -118,21 +121,12 @@ class Dataset(Sequence[Item]):
         """
         for item in self.items:
             try:
-                prepared = preprocess(_read(item.path))
+                try:
+                    image = read_image(item.path)
+                except InputError as error:  # gone or locked: a fault of the data here, as no caller named the file
+                    raise DataError(str(error)) from error
+                prepared = preprocess(image)
             except DataError as error:
                 on_problem(item, error)
                 continue
             yield item, prepared
-
-
-def _place(seed: int, name: str) -> bytes:
-    # A file's name need not be text; surrogateescape gives back its bytes.
-    return hashlib.sha256(f"{seed}\0{name}".encode("utf-8", "surrogateescape")).digest()
-
-
-def _read(path: Path) -> Image.Image:
-    """Read an image; a file that is gone or locked is a fault of the data here, as no caller named it."""
-    try:
-        return read_image(path)
-    except InputError as error:
-        raise DataError(str(error)) from error

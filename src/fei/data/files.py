@@ -1,9 +1,13 @@
-"""Looking for images and reading lists that anyone may have made: each folder once, and nothing of unbearable size."""
+"""Looking for images and reading lists that anyone may have made: each folder once, and nothing that is too large."""
 
+import csv
 import heapq
+import io
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 from fei.errors import DataError, InputError
 
@@ -43,11 +47,8 @@ def find_images(folder: Path, depth: int | None = None) -> tuple[list[str], list
     """Find the image files below a folder, by the endings of their names.
 
     Hidden files and folders are passed over. Links are followed, and each folder is looked at once, under its real name
-    if it has one below `folder`; so a link to a parent is no endless road.
-
-    Args:
-        folder: Where to begin.
-        depth: How many names a path may have, 1 for the folder's own files; any number if not given.
+    if it has one below `folder`; so a link to a parent is no loop. Paths have at most `depth` names, 1 for the folder's
+    own files; any number if it is not given.
 
     Returns:
         The images as paths from the folder, with slashes, and a sentence for each entry that had to be left out.
@@ -70,7 +71,7 @@ def find_images(folder: Path, depth: int | None = None) -> tuple[list[str], list
         except (InputError, OSError):
             if not here:
                 raise
-            problems.append(f"'{folder / here}' cannot be listed for want of permission; it was left out.")
+            problems.append(f"'{folder / here}' cannot be listed, since permission is missing; it was left out.")
             continue
         for entry in inner:
             name = f"{here}/{entry.name}" if here else entry.name
@@ -80,18 +81,13 @@ def find_images(folder: Path, depth: int | None = None) -> tuple[list[str], list
             if os.path.isdir(entry) if linked else entry.is_dir():
                 if depth is None or name.count("/") + 1 < depth:
                     heapq.heappush(links if linked else folders, name)
-            elif not is_image_name(entry.name):
+            elif os.path.splitext(name)[1].lower() not in IMAGE_SUFFIXES:
                 continue
             elif os.path.isfile(entry) if linked else entry.is_file():
                 images.append(name)
             else:
                 problems.append(f"'{folder / name}' is a broken link or no regular file; it was left out.")
     return sorted(images), sorted(problems)
-
-
-def is_image_name(name: str) -> bool:
-    """Whether a name ends as those of images do."""
-    return os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
 
 
 def subfolders(folder: Path) -> list[str]:
@@ -108,11 +104,7 @@ def entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def read_bytes(file: Path, limit: int = MAX_LIST_BYTES) -> bytes:
-    """Read a file of bearable size.
-
-    Raises:
-        DataError: If it has more bytes than the limit, or cannot be opened.
-    """
+    """Read a file; one that has more bytes than the limit, or cannot be opened, is a DataError."""
     try:
         with file.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
@@ -120,9 +112,7 @@ def read_bytes(file: Path, limit: int = MAX_LIST_BYTES) -> bytes:
     except OSError as error:
         raise DataError(f"'{file}' cannot be read ({error.strerror}); check its permissions.") from error
     if max(size, len(content)) > limit:
-        raise DataError(
-            f"'{file}' has {size / 1e6:,.1f} MB and at most {limit / 1e6:,.0f} MB are read; check the file."
-        )
+        raise DataError(f"'{file}' has {size / 1e6:,.1f} MB; at most {limit / 1e6:,.0f} MB are read.")
     return content
 
 
@@ -144,6 +134,25 @@ def read_lines(file: Path) -> Iterator[tuple[int, str]]:
             yield number, stripped
 
 
+def read_csv(file: Path, advice: str, **options: Any) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file, as `csv.reader` reads it with these options, each with the number of its last line."""
+    rows = csv.reader(io.StringIO(read_text(file)), **options)
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:
+        raise DataError(f"Line {rows.line_num} of '{file}' is not CSV ({error}); {advice}.") from error
+
+
+def finite_numbers(texts: Sequence[str]) -> list[float]:
+    """Texts as numbers; none at all if one of them is not a finite number."""
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError:
+        return []
+    return numbers if all(map(math.isfinite, numbers)) else []
+
+
 def malformed(file: Path, line: int, content: str, expected: str) -> DataError:
     """The error for a line that is not as the format has it; `expected` ends the sentence."""
     shown = content if len(content) <= 60 else content[:57] + "..."
@@ -151,11 +160,7 @@ def malformed(file: Path, line: int, content: str, expected: str) -> DataError:
 
 
 def inside(name: str, root: Path, file: Path, line: int) -> str:
-    """The path that a line of a list names, in its shortest form; it must stay below the root.
-
-    Raises:
-        DataError: If it leads elsewhere.
-    """
+    """The path that a line of a list names, in its shortest form; one that leads out of the root is a DataError."""
     windows = PureWindowsPath(name)
     if PurePosixPath(name).is_absolute() or windows.anchor or ".." in windows.parts or "\0" in name:
         raise malformed(file, line, name, f"a path inside '{root}' was expected, without '..'")
@@ -163,5 +168,5 @@ def inside(name: str, root: Path, file: Path, line: int) -> str:
 
 
 def absent(path: Path, file: Path, line: int) -> str:
-    """The sentence for an image that a list names and nobody has."""
+    """The sentence for an image that a list names and that is not there."""
     return f"'{path}', named on line {line} of '{file}', is not there; it was left out."

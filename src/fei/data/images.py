@@ -14,7 +14,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from fei.errors import DataError, InputError
 
 MAX_PIXELS = 120_000_000
-"""Larger images are refused before they are decoded; the 108 megapixels of today's telephones are read."""
+"""Larger images are refused before they are decoded; the 108 megapixels of today's phones are read."""
 
 MAX_FILE_BYTES = 500_000_000
 """Larger files are refused before they are opened."""
@@ -79,17 +79,10 @@ def demo_image(name: str = "chelsea") -> Image.Image:
 
 
 def to_rgb(image: Image.Image, *, what: str = "The image") -> Image.Image:
-    """Convert an image of any mode to upright 8-bit RGB, on white where it is transparent.
-
-    Args:
-        image: A decoded image.
-        what: How an error calls it.
-
-    Returns:
-        The image in mode "RGB".
+    """Convert a decoded image of any mode to upright 8-bit RGB, on white where it is transparent.
 
     Raises:
-        DataError: If its pixel values have no agreed meaning as colours.
+        DataError: If its pixel values have no agreed meaning as colours; it calls the image `what`.
     """
     image = _upright(image)
     if image.mode in ("P", "PA") and image.palette is None:
@@ -99,9 +92,7 @@ def to_rgb(image: Image.Image, *, what: str = "The image") -> Image.Image:
     try:
         rgb = image.convert("RGBA" if image.has_transparency_data else "RGB")
     except ValueError as error:
-        raise DataError(
-            f"{what} has the colour mode {image.mode}, which cannot be read as RGB; save it as RGB."
-        ) from error
+        raise DataError(f"{what} has the colour mode {image.mode}, which is not read; save it as RGB.") from error
     if rgb.mode == "RGBA":
         transparent, rgb = rgb, Image.new("RGB", rgb.size, "white")
         rgb.paste(transparent, mask=transparent.getchannel("A"))
@@ -110,7 +101,7 @@ def to_rgb(image: Image.Image, *, what: str = "The image") -> Image.Image:
 
 
 def _open_file(file: Path) -> BinaryIO:
-    """Open a regular file of bearable size for reading."""
+    """Open a regular file of acceptable size for reading."""
     try:
         status = file.stat()
     except (OSError, ValueError) as error:  # ValueError: a path that no file can have, such as one with a zero byte
@@ -119,10 +110,8 @@ def _open_file(file: Path) -> BinaryIO:
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise InputError(f"'{file}' is {kind}; give the path of an image file.")
     if status.st_size > MAX_FILE_BYTES:
-        raise DataError(
-            f"'{file}' has {status.st_size / 1e6:,.0f} MB and at most {MAX_FILE_BYTES / 1e6:,.0f} MB are read; "
-            "save it smaller."
-        )
+        size, most = status.st_size / 1e6, MAX_FILE_BYTES / 1e6
+        raise DataError(f"'{file}' has {size:,.0f} MB and at most {most:,.0f} MB are read; save it smaller.")
     try:
         return file.open("rb")
     except OSError as error:
@@ -133,7 +122,6 @@ def _decode(stream: BinaryIO, file: Path, max_pixels: int) -> Image.Image:
     """Decode the first frame, after a look at the size that the header declares."""
     Image.init()
     formats = [name for name in _FORMATS if name in Image.OPEN]
-    unusable = f"'{file}' cannot be read as an image: it is damaged, cut short, or in a format other than "
     try:
         with warnings.catch_warnings():
             # Pillow's size warning starts below our limit; what libtiff finds odd is not the caller's concern.
@@ -148,14 +136,15 @@ def _decode(stream: BinaryIO, file: Path, max_pixels: int) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise DataError(f"'{file}' has more than {max_pixels / 1e6:,.3g} million pixels; save it smaller.") from error
     except Exception as error:  # on a damaged file decoders raise nearly anything
-        raise DataError(f"{unusable}{', '.join(formats)}.") from error
+        why = f"it is damaged, cut short, or in a format other than {', '.join(formats)}"
+        raise DataError(f"'{file}' cannot be read as an image: {why}; save it again in one of these.") from error
 
 
 def _as_tiff_means_it(image: TiffImageFile, file: Path) -> Image.Image:
     """Put right, or refuse, what Pillow decodes to other pixels than those that were saved."""
     deep = max(image.tag_v2.get(_TIFF_BITS, (8,))) > 8
     if deep and image.tag_v2.get(_TIFF_PLANAR) == 2 and len(image.getbands()) > 1:
-        raise DataError(f"'{file}' is a 16-bit TIFF with one plane a colour, which is not read; save it interleaved.")
+        raise DataError(f"'{file}' is a 16-bit TIFF with one plane per colour, which is not read; save it interleaved.")
     if image.mode.startswith("I;16") and image.tag_v2.get(_TIFF_PHOTOMETRIC) == 0:  # zero is white
         return Image.fromarray(65535 - np.asarray(_upright(image)).astype(np.uint16))
     return image
@@ -179,7 +168,7 @@ def _wide_to_8_bit(image: Image.Image, what: str) -> Image.Image:
             raise DataError(f"{what} has floating-point pixels outside [0, 1]; scale them to [0, 1] or save 8 bits.")
         return Image.fromarray((pixels * 255 + 0.5).astype(np.uint8))
     if lowest < 0 or highest > 65535:
-        raise DataError(f"{what} has integer pixels outside [0, 65535]; save it with 8 or 16 bits a channel.")
+        raise DataError(f"{what} has integer pixels outside [0, 65535]; save it with 8 or 16 bits per channel.")
     if isinstance(clear := image.info.get("transparency"), int):
         pixels = np.where(pixels == clear, 65535, pixels)
     # 65535 = 255 · 257, so white stays white and 128 is half a step of rounding.

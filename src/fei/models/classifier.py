@@ -4,8 +4,7 @@ import difflib
 import operator
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, SupportsIndex
+from typing import Any, ClassVar, NamedTuple, SupportsIndex
 
 import numpy as np
 import torch
@@ -15,24 +14,31 @@ from torch import Tensor, nn
 
 from fei.common.words import suggestion
 from fei.core.checks import is_number
+from fei.data.dataset import Box
 from fei.data.images import read_image, to_rgb
 from fei.errors import InputError, ModelError
-from fei.models._feature_layers import find_feature_layers
-from fei.models._forward import grey_image
+from fei.models.structure import find_feature_layers, grey_image
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-Box = tuple[float, float, float, float]
-"""Left, top, right and bottom, in pixels from the upper left corner."""
 
 _INTERPOLATIONS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
-# A longer row of digits is no index of a class.
+# A longer row of digits cannot be the index of a class.
 _MOST_DIGITS = 18
 
 # Resizing keeps the aspect ratio, so a ribbon one pixel high would grow to gigabytes before the crop.
 _MAX_ASPECT_RATIO = 20
+
+
+class _Way(NamedTuple):
+    """The way of an image's columns, or of its rows, to the network's input."""
+
+    trimmed: int  # what is left off at the beginning of a ribbon too long to be resized whole
+    kept: int  # how much of the image there is then
+    resized: int  # what that is resized to
+    cut: int  # what is then left off before the central square
 
 
 class Classifier(nn.Module):
@@ -57,7 +63,7 @@ class Classifier(nn.Module):
 
     Attributes:
         mean: The mean colour, (3, 1, 1). Where none was given, ImageNet's, as the best guess; it is then not applied.
-        std: The standard deviation, (3, 1, 1), likewise.
+        std: The standard deviation, (3, 1, 1), in the same way.
 
     Raises:
         InputError: If one of these does not fit the others or the network.
@@ -83,20 +89,20 @@ class Classifier(nn.Module):
     ) -> None:
         super().__init__()
         if (mean is None) != (std is None):
-            raise InputError("mean and std belong together; give both or neither.")
+            raise InputError("One of mean and std is missing; give both or neither.")
         if not _is_side(input_size):
-            raise InputError(f"input_size is {input_size!r}; give the side of the square input in pixels, such as 224.")
+            raise InputError(f"`input_size` is {input_size!r}; give the side of the square in pixels, such as 224.")
         resize = round(input_size * 256 / 224) if resize is None else resize
         if not _is_side(resize) or resize < input_size:
-            raise InputError(f"resize is {resize!r}; give a side in pixels that is not below input_size, {input_size}.")
+            raise InputError(f"`resize` is {resize!r}; give a side in pixels, at least `input_size`, {input_size}.")
         if interpolation not in _INTERPOLATIONS:
-            raise InputError(f"interpolation is {interpolation!r}; give one of {', '.join(_INTERPOLATIONS)}.")
+            raise InputError(f"`interpolation` is {interpolation!r}; give one of {', '.join(_INTERPOLATIONS)}.")
         self.network = network
         self.normalizes = mean is not None
         self.register_buffer("mean", _per_channel("mean", IMAGENET_MEAN if mean is None else mean), persistent=False)
         self.register_buffer("std", _per_channel("std", IMAGENET_STD if std is None else std), persistent=False)
         if not bool((self.std > 0).all()):
-            raise InputError(f"std is {std}; each of its values must be above zero.")
+            raise InputError(f"`std` is {std}; give values above zero.")
         self.input_size, self.resize, self.interpolation, self.squash = input_size, resize, interpolation, squash
         self.labels = None if labels is None else _checked_names("labels", labels)
         self.spec = spec
@@ -107,10 +113,8 @@ class Classifier(nn.Module):
         output = self.network((pixels - self.mean) / self.std if self.normalizes else pixels)
         logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
         if not isinstance(logits, Tensor):
-            raise ModelError(
-                f"The network {type(self.network).__name__} returned a {type(output).__name__}; a tensor of logits, or "
-                "an object that has them as .logits, is needed."
-            )
+            network, wrong = type(self.network).__name__, type(output).__name__
+            raise ModelError(f"The network {network} returned a {wrong}; a tensor of logits, or .logits, is needed.")
         return logits
 
     @property
@@ -138,11 +142,11 @@ class Classifier(nn.Module):
             DataError: If the file cannot be read as an image.
         """
         rgb = _rgb_image(image)
-        way = self._way(rgb.width, rgb.height)
-        if way.kept != rgb.size:
-            rgb = rgb.crop(_window(way.trimmed, way.kept))
-        resized = rgb.resize(way.resized, _INTERPOLATIONS[self.interpolation])
-        cropped = resized.crop(_window(way.cut, (self.input_size, self.input_size)))
+        x, y = self._ways(rgb.size)
+        if (x.kept, y.kept) != rgb.size:
+            rgb = rgb.crop((x.trimmed, y.trimmed, x.trimmed + x.kept, y.trimmed + y.kept))
+        resized = rgb.resize((x.resized, y.resized), _INTERPOLATIONS[self.interpolation])
+        cropped = resized.crop((x.cut, y.cut, x.cut + self.input_size, y.cut + self.input_size))
         return torch.from_numpy(np.array(cropped)).permute(2, 0, 1).contiguous().float() / 255
 
     def place_boxes(self, boxes: Iterable[Sequence[float]], size: tuple[int, int]) -> list[Box | None]:
@@ -160,9 +164,9 @@ class Classifier(nn.Module):
             InputError: If the size, or the corners of a box, are not such.
         """
         if not isinstance(size, Sequence) or len(size) != 2 or not all(map(_is_side, size)):
-            raise InputError(f"size is {size!r}; give the image's width and height in pixels.")
-        way = self._way(*size)
-        return [self._placed(box, way) for box in boxes]
+            raise InputError(f"`size` is {size!r}; give the image's width and height in pixels.")
+        ways = self._ways(size)
+        return [self._placed(box, ways) for box in boxes]
 
     def label(self, index: int) -> str:
         """The name of a class; its index as a string where it has no name."""
@@ -183,15 +187,13 @@ class Classifier(nn.Module):
         """
         if not isinstance(name_or_index, str):
             if not isinstance(name_or_index, SupportsIndex):
-                raise InputError(f"A class is meant by its name or its index; got {name_or_index!r}.")
+                raise InputError(f"The class is given as {name_or_index!r}; give its name or its index.")
             return self._checked_index(operator.index(name_or_index))
         wanted = name_or_index.strip().casefold()
         if wanted.isdecimal() and len(wanted) <= _MOST_DIGITS:
             return self._checked_index(int(wanted))
         if self.labels is None:
-            raise InputError(
-                f"This network has no class names, so '{name_or_index}' is unknown; give the class's index."
-            )
+            raise InputError(f"'{name_or_index}' is unknown, as this network has no class names; give an index.")
         names = [name.casefold() for name in self.labels]
         synonyms = [[part.strip() for part in name.split(",")] for name in names]
         for matches in (
@@ -202,44 +204,33 @@ class Classifier(nn.Module):
             if len(matches) == 1:
                 return matches[0]
             if matches:
-                raise InputError(
-                    f"'{name_or_index}' may mean {self._listing(matches)}; give the whole name or the index."
-                )
+                raise InputError(f"'{name_or_index}' may mean {self._listing(matches)}; give the name or the index.")
         spelled = {part: i for i, parts in enumerate(synonyms) for part in parts}
         close = [spelled[part] for part in difflib.get_close_matches(wanted, spelled, n=5)]
         hint = f"did you mean {self._listing(close)}?" if close else f"give a name or an index below {len(names)}."
         raise InputError(f"No class is called '{name_or_index}'; {hint}")
 
-    def extra_repr(self) -> str:
-        """The settings, for `repr`."""
-        classes = "unnamed classes" if self.labels is None else f"{len(self.labels)} classes"
-        return f"{self.spec!r}, {type(self.network).__name__}, input_size={self.input_size}, {classes}"
-
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.extra_repr()})"
+        classes = "unnamed classes" if self.labels is None else f"{len(self.labels)} classes"
+        return f"Classifier({self.spec!r}, {type(self.network).__name__}, input_size={self.input_size}, {classes})"
 
-    def _way(self, width: int, height: int) -> "_Way":
-        """What happens to an image of that size, with the rounding that torchvision uses."""
-        short = min(width, height)
-        if self.squash:
-            kept, resized = (width, height), (self.resize, self.resize)
-        else:
-            kept = (min(width, short * _MAX_ASPECT_RATIO), min(height, short * _MAX_ASPECT_RATIO))
-            resized = (int(self.resize * kept[0] / short), int(self.resize * kept[1] / short))
-        trimmed = (_margin(width, kept[0]), _margin(height, kept[1]))
-        cut = (_margin(resized[0], self.input_size), _margin(resized[1], self.input_size))
-        return _Way(trimmed, kept, resized, cut)
+    def _ways(self, size: tuple[int, int]) -> "tuple[_Way, _Way]":
+        """What happens to an image of that size, with the rounding that torchvision uses: its columns, and its rows."""
 
-    def _placed(self, box: Sequence[float], way: "_Way") -> Box | None:
+        def way(side: int) -> _Way:
+            kept = side if self.squash else min(side, min(size) * _MAX_ASPECT_RATIO)
+            resized = self.resize if self.squash else int(self.resize * kept / min(size))
+            return _Way(round((side - kept) / 2), kept, resized, round((resized - self.input_size) / 2))
+
+        return way(size[0]), way(size[1])
+
+    def _placed(self, box: Sequence[float], ways: "tuple[_Way, _Way]") -> Box | None:
         corners = [float(value) for value in box] if all(map(is_number, box)) else []
         if len(corners) != 4 or not (corners[0] < corners[2] and corners[1] < corners[3]):
             raise InputError(f"A box is {tuple(box)}; give (left, top, right, bottom), left < right and top < bottom.")
-        moved = []
-        for number, value in enumerate(corners):
-            axis = number % 2
-            placed = (value - way.trimmed[axis]) * way.resized[axis] / way.kept[axis] - way.cut[axis]
-            moved.append(min(max(placed, 0.0), float(self.input_size)))
-        left, top, right, bottom = moved
+        each = zip(corners, ways * 2, strict=True)
+        moved = [(value - way.trimmed) * way.resized / way.kept - way.cut for value, way in each]
+        left, top, right, bottom = (min(max(value, 0.0), float(self.input_size)) for value in moved)
         return (left, top, right, bottom) if left < right and top < bottom else None
 
     def _checked_index(self, index: int) -> int:
@@ -258,7 +249,7 @@ class Classifier(nn.Module):
             module, mark, call = name.partition("#")
             if module not in modules or (mark and not call.isdecimal()):
                 hint = suggestion(module, modules, "see network.named_modules()", most=5)
-                raise InputError(f"feature_layers names '{name}', which is no module of the network; {hint}")
+                raise InputError(f"`feature_layers` names '{name}', which is no module of the network; {hint}")
         return [f"network.{name}" for name in names]
 
 
@@ -273,13 +264,13 @@ def _per_channel(what: str, values: Sequence[float]) -> Tensor:
     except (TypeError, ValueError, RuntimeError, OverflowError):
         tensor = torch.empty(0)
     if tensor.numel() != 3 or not bool(tensor.isfinite().all()):
-        raise InputError(f"{what} is {values}; give three finite numbers, one each for red, green and blue.")
+        raise InputError(f"`{what}` is {values}; give three finite numbers, one each for red, green and blue.")
     return tensor.view(3, 1, 1).clone()
 
 
 def _checked_names(what: str, names: Sequence[str]) -> list[str]:
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{what} is a {type(names).__name__}; give a list of strings.")
+        raise InputError(f"`{what}` is a {type(names).__name__}; give a list of strings.")
     return list(names)
 
 
@@ -300,28 +291,3 @@ def _rgb_image(image: Image.Image | NDArray[Any] | str | os.PathLike[str]) -> Im
     if image.dtype != np.uint8:
         raise InputError(f"The image array is of type {image.dtype}; give 8-bit integers, or floats in [0, 1].")
     return to_rgb(Image.fromarray(image))
-
-
-@dataclass(frozen=True)
-class _Way:
-    """The way from an image to the network's input; each pair is of the horizontal and the vertical.
-
-    Attributes:
-        trimmed: What is left off at the beginning of a ribbon too long to be resized whole.
-        kept: How much of the image there is then.
-        resized: What that is resized to.
-        cut: What is then left off before the central square.
-    """
-
-    trimmed: tuple[int, int]
-    kept: tuple[int, int]
-    resized: tuple[int, int]
-    cut: tuple[int, int]
-
-
-def _margin(whole: int, part: int) -> int:
-    return round((whole - part) / 2)
-
-
-def _window(corner: tuple[int, int], size: tuple[int, int]) -> tuple[int, int, int, int]:
-    return (*corner, corner[0] + size[0], corner[1] + size[1])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from fei.models._feature_layers import find_feature_layers
+from fei.models.structure import find_feature_layers
 
 
 def feature_layers(model: nn.Module, inputs: Tensor) -> Sequence[str]:

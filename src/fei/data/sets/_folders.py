@@ -1,7 +1,7 @@
 """Images without a list: a file, a folder, a pattern, and class folders."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -13,12 +13,7 @@ _WILD = frozenset("*?[")
 
 
 def load_path(location: str, spec: str) -> Dataset:
-    """One image file, all images below a folder, or those that a pattern matches; without labels.
-
-    Raises:
-        InputError: If there is no such path, or nothing matches.
-        DataError: If the folder holds no image.
-    """
+    """One image file, all images below a folder, or those that a pattern matches; without labels."""
     path = user_path(location)
     if os.path.isfile(path):
         return Dataset(spec, (Item(path, path.name, None),), None)
@@ -33,28 +28,35 @@ def load_imagefolder(location: str, spec: str) -> Dataset:
     """A folder with a folder of images for each class, as torchvision's `ImageFolder` has it.
 
     The classes are the folders in alphabetical order; one without images keeps its index and is reported.
-
-    Raises:
-        InputError: If there is no such folder.
-        DataError: If it has no class folders, or these hold no image.
     """
     root = existing_folder(location)
-    classes = subfolders(root)
+    classes = {folder: index for index, folder in enumerate(subfolders(root))}
     if not classes:
-        raise DataError(
-            f"'{root}' has no class folders; put each class's images into a folder of its own, "
-            "or leave 'imagefolder:' away for images without labels."
-        )
-    loose, problems = find_images(root, depth=1)
-    problems += [f"'{root / name}' lies outside the class folders; it was left out." for name in loose]
-    items: list[Item] = []
-    for label, folder in enumerate(classes):
-        names, troubles = find_images(root / folder)
-        items += [Item(root / folder / name, f"{folder}/{name}", label) for name in names]
-        problems += troubles or ([] if names else [f"The class folder '{root / folder}' holds no images."])
+        hint = "give each class one, or leave out 'imagefolder:' for images without labels"
+        raise DataError(f"'{root}' has no class folders; {hint}.")
+    items, problems = class_folders(root, classes, "class")
     if not items:
-        raise DataError(f"No class folder of '{root}' holds an image, the first being '{classes[0]}'; check the path.")
+        first = next(iter(classes))
+        raise DataError(f"No class folder of '{root}' holds an image, the first being '{first}'; check the path.")
     return Dataset(spec, tuple(items), tuple(classes), tuple(problems))
+
+
+def class_folders(root: Path, indices: Mapping[str, int], kind: str) -> tuple[list[Item], list[str]]:
+    """The images in folders that are named after classes, each of which has an index; and what was left out."""
+    loose, problems = find_images(root, depth=1)
+    problems += [f"'{root / name}' lies outside the {kind} folders; it was left out." for name in loose]
+    items: list[Item] = []
+    for folder in subfolders(root):
+        names, troubles = find_images(root / folder)
+        if folder in indices:
+            items += [Item(root / folder / name, f"{folder}/{name}", indices[folder]) for name in names]
+            problems += troubles
+            if kind == "class" and not names and not troubles:
+                problems.append(f"The class folder '{root / folder}' holds no images.")
+        elif names:
+            wrong = f"'{root / folder}' is named after none of the {len(indices)} {kind}s"
+            problems.append(f"{wrong}; its images were left out.")
+    return items, problems
 
 
 def _load_pattern(pattern: Path, spec: str) -> Dataset:

@@ -3,78 +3,59 @@
 import fnmatch
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fei.errors import InputError
-from fei.models._checkpoint import Checkpoint, read_checkpoint
-from fei.models._from_file import load_from_file
-from fei.models._from_hf import load_from_hf
-from fei.models._from_package import load_from_package
-from fei.models._from_timm import load_from_timm, timm_names
-from fei.models._from_torchvision import load_from_torchvision, torchvision_names
 from fei.models.classifier import Classifier
-from fei.models.embedded import load_efficientnet_lite0
+from fei.models.sources._checkpoint import Checkpoint, read_checkpoint
+from fei.models.sources._embedded import load_efficientnet_lite0
+from fei.models.sources._hf import load_from_hf
+from fei.models.sources._own import load_from_file, load_from_package
+from fei.models.sources._timm import load_from_timm, timm_names
+from fei.models.sources._torchvision import load_from_torchvision, torchvision_names
 
 
-@dataclass(frozen=True)
-class _Source:
-    """A kind of specification: how it is written, what it is, how it is recognised, who loads it and who lists it.
+class _Source(NamedTuple):
+    """A kind of network: what it is, the pattern of its specification without a checkpoint, and its loader.
 
-    The pattern is that of the specification without a checkpoint, with the loader's part in brackets.
+    The loader makes the classifier of the part of the pattern in brackets and of a checkpoint with weights to take
+    instead, if there is one. It raises an InputError if there is no such network, and a ModelError if that cannot be
+    used or downloaded, its package is not installed, or the checkpoint does not fit.
     """
 
-    form: str
     summary: str
     pattern: str
     load: Callable[[str, Checkpoint | None], Classifier]
-    prefix: str = ""
-    names: Callable[[str], list[str]] | None = None
 
 
-_SOURCES = (
-    _Source(
-        "efficientnet_lite0",
-        "the network that comes with the install, ImageNet weights",
-        r"(efficientnet_lite0)",
-        load_efficientnet_lite0,
-        names=lambda pattern: fnmatch.filter(["efficientnet_lite0"], pattern),
+_SOURCES = {
+    "efficientnet_lite0": _Source(
+        "the network that comes with the install, ImageNet weights", r"(efficientnet_lite0)", load_efficientnet_lite0
     ),
-    _Source(
-        "torchvision:NAME[@WEIGHTS|@none][:checkpoint]",
-        "a classifier of torchvision; @none: random weights",
-        r"torchvision:([^:]*)",
-        load_from_torchvision,
-        "torchvision:",
-        torchvision_names,
+    "torchvision:NAME[@WEIGHTS|@none][:checkpoint]": _Source(
+        "a classifier of torchvision; @none: random weights", r"torchvision:([^:]*)", load_from_torchvision
     ),
-    _Source(
-        "timm:NAME[@none][:checkpoint]",
-        "a classifier of timm; @none: random weights",
-        r"timm:([^:]*)",
-        load_from_timm,
-        "timm:",
-        timm_names,
+    "timm:NAME[@none][:checkpoint]": _Source(
+        "a classifier of timm; @none: random weights", r"timm:([^:]*)", load_from_timm
     ),
-    _Source(
-        "hf:ID[:checkpoint]",
-        "an image classifier of Hugging Face, or a folder with one",
-        r"hf:((?:[A-Za-z]:[\\/])?[^:]*)",
-        load_from_hf,
+    "hf:ID[:checkpoint]": _Source(
+        "an image classifier of Hugging Face, or a folder with one", r"hf:((?:[A-Za-z]:[\\/])?[^:]*)", load_from_hf
     ),
-    _Source(
-        "path/to/file.py:factory[:checkpoint]",
-        "a function in a Python file that returns an nn.Module",
-        r"(.+\.py(?::[^:]*)?)",
-        load_from_file,
+    "path/to/file.py:factory[:checkpoint]": _Source(
+        "a function in a Python file that returns an nn.Module", r"(.+\.py(?::[^:]*)?)", load_from_file
     ),
-    _Source(
-        "package.module:factory[:checkpoint]",
-        "such a function in an installed package",
-        r"([A-Za-z_][\w.]*:[^:]*)",
-        load_from_package,
+    "package.module:factory[:checkpoint]": _Source(
+        "such a function in an installed package", r"([A-Za-z_][\w.]*:[^:]*)", load_from_package
     ),
-)
+}
+
+# Of the kinds that can be listed, by what their specifications begin with: the names that match a pattern.
+_NAMES = {
+    "": lambda pattern: fnmatch.filter(["efficientnet_lite0"], pattern),
+    "torchvision:": torchvision_names,
+    "timm:": timm_names,
+}
 
 _CHECKPOINT = r"(?::((?:[A-Za-z]:[\\/])?[^:]*))?"  # a colon is that of a Windows drive, or starts something new
 
@@ -93,17 +74,16 @@ def available(pattern: str | None = None) -> list[str]:
         ModelError: If the package that has them is not installed.
     """
     if pattern is None:
-        return [source.form for source in _SOURCES]
-    listed = [source for source in _SOURCES if source.names is not None]
-    for source in sorted(listed, key=lambda source: len(source.prefix), reverse=True):
-        if source.names is not None and pattern.startswith(source.prefix) and (source.prefix or ":" not in pattern):
-            return [source.prefix + name for name in source.names(pattern.removeprefix(source.prefix))]
-    raise InputError(f"'{pattern}' cannot be listed; give a pattern such as 'torchvision:res*' or 'timm:*vit*'.")
+        return list(_SOURCES)
+    prefix = pattern[: pattern.find(":") + 1]
+    if prefix not in _NAMES:
+        raise InputError(f"'{pattern}' cannot be listed; give a pattern such as 'torchvision:res*' or 'timm:*vit*'.")
+    return [prefix + name for name in _NAMES[prefix](pattern.removeprefix(prefix))]
 
 
 def describe(form: str) -> str:
     """What one of the forms that `available` lists stands for, in a few words."""
-    return next(source.summary for source in _SOURCES if source.form == form)
+    return _SOURCES[form].summary
 
 
 def load(spec: str) -> Classifier:
@@ -122,7 +102,7 @@ def load(spec: str) -> Classifier:
 
             "@none" after a name of torchvision or timm asks for random weights. ":checkpoint" after any of them names a
             .safetensors, .pt or .pth file with weights to load instead; where it is for another number of classes, the
-            network's last layer is made anew for it.
+            network's last layer is replaced to fit it.
 
     Returns:
         The network as a `Classifier`.
@@ -134,7 +114,7 @@ def load(spec: str) -> Classifier:
     """
     if not isinstance(spec, str):
         raise InputError(f"The model is given as a {type(spec).__name__}; give a string: {', '.join(available())}.")
-    for source in _SOURCES:
+    for source in _SOURCES.values():
         if match := re.fullmatch(source.pattern + _CHECKPOINT, spec):
             name, file = match.groups()
             classifier = source.load(name, read_checkpoint(Path(file)) if file else None)

@@ -1,13 +1,12 @@
 """Objects and boxes from XML files in PASCAL VOC's format, read without trust."""
 
-import math
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from fei.data.dataset import Box
-from fei.data.files import read_bytes
+from fei.data.files import finite_numbers, read_bytes
 from fei.errors import DataError
 
 MAX_XML_BYTES = 1_000_000
@@ -22,17 +21,10 @@ class Annotated(NamedTuple):
 
 
 def read_objects(file: Path) -> tuple[list[Annotated], list[str]]:
-    """Read the objects of an annotation.
+    """Read an annotation: `<annotation>` with any number of `<object>`, each with a `<name>` and a `<bndbox>`.
 
-    Args:
-        file: The XML file: `<annotation>` with any number of `<object>`, each with a `<name>` and a `<bndbox>`.
-
-    Returns:
-        The objects, and a sentence for each box that was left out because it has no area.
-
-    Raises:
-        DataError: If the file is too large, not well-formed, has a document type (in which entities could hide), or
-            lacks something.
+    Returns the objects, and a sentence for each box that was left out because it has no area. A file that is too large,
+    not well-formed, has a document type (in which entities could hide), or lacks something is a DataError.
     """
     root = _parse(file)
     if root.tag != "annotation":
@@ -53,14 +45,10 @@ def read_objects(file: Path) -> tuple[list[Annotated], list[str]]:
 
 def _edge(element: Element, edge: str, file: Path) -> float:
     text = (element.findtext(f"bndbox/{edge}") or "").strip()
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        has = f"<{edge}> {text[:40]!r}" if text else f"no <{edge}>"
-        raise DataError(f"The object on line {element.get('line')} of '{file}' has {has}; a number was expected.")
-    return value
+    for value in finite_numbers([text]):
+        return value
+    has = f"<{edge}> {text[:40]!r}" if text else f"no <{edge}>"
+    raise DataError(f"The object on line {element.get('line')} of '{file}' has {has}; a number was expected.")
 
 
 def _parse(file: Path) -> Element:

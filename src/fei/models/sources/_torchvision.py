@@ -6,6 +6,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -13,13 +14,13 @@ from torch import Tensor, nn
 
 from fei.common.words import suggestion
 from fei.errors import InputError
-from fei.models._checkpoint import Checkpoint, build_for, load_checkpoint, read_checkpoint
-from fei.models._download import fetch_url
-from fei.models._torchvision import import_torchvision
 from fei.models.classifier import IMAGENET_MEAN, IMAGENET_STD, Classifier
-from fei.models.embedded import imagenet_labels
+from fei.models.sources._checkpoint import Checkpoint, build_for, load_checkpoint, read_checkpoint
+from fei.models.sources._download import fetch_url
+from fei.models.sources._embedded import imagenet_labels
+from fei.models.sources._packages import import_torchvision
 
-# The paper's. Of all others torchvision's DEFAULT is taken; that of resnet50 would be IMAGENET1K_V2, a newer training.
+# The paper's; of all others torchvision's DEFAULT is taken.
 _DEFAULTS = {"resnet50": "IMAGENET1K_V1", "vgg16": "IMAGENET1K_V1"}
 
 # They help in training only, and are not run afterwards.
@@ -35,35 +36,26 @@ def load_from_torchvision(name: str, checkpoint: Checkpoint | None) -> Classifie
     The default weights are torchvision's own DEFAULT, except for resnet50 and vgg16: there they are IMAGENET1K_V1, on
     which the paper's results rest. (The DEFAULT of ResNet50 is IMAGENET1K_V2, which was trained by another recipe.)
 
-    Args:
-        name: "NAME", "NAME@WEIGHTS" in upper or lower case, or "NAME@none" for random weights, ImageNet's mean and
-            deviation, and 224 pixels (Inception: 299).
-        checkpoint: Weights to take instead; nothing is downloaded then, and "@WEIGHTS" stands for the preprocessing.
-
-    Returns:
-        The network as a classifier.
-
-    Raises:
-        InputError: If there is no such network, or it has no such weights.
-        ModelError: If torchvision is not installed, the weights cannot be had, or the checkpoint does not fit.
+    The name is "NAME", "NAME@WEIGHTS" in upper or lower case, or "NAME@none" for random weights, ImageNet's mean and
+    deviation, and 224 pixels (Inception: 299). With a checkpoint nothing is downloaded, and "@WEIGHTS" stands for the
+    preprocessing.
     """
     models = import_torchvision().models
     name, _, wanted = name.partition("@")
     if name not in _names(models):
         hint = suggestion(name, _names(models), "check the name.")
-        raise InputError(f"torchvision has no classifier '{name}'; {hint} See: fei models 'torchvision:*'.")
+        raise InputError(f"The package torchvision has no classifier '{name}', see fei models 'torchvision:*'; {hint}")
     weights = _choose_weights(models, name, wanted)
     if checkpoint is None and weights is not None:
         checkpoint = read_checkpoint(fetch_url(weights.url))
     if checkpoint is not None:
         checkpoint = replace(checkpoint, state=_todays_names(checkpoint.state))
 
-    network, other = build_for(checkpoint, lambda classes: _build(models, name, weights, classes, checkpoint is None))
-    settings = _plain(name) if weights is None else _of_weights(weights)
-    classifier = Classifier(network, **settings | ({} if other is None else {"labels": None}))
-    if checkpoint is not None:
-        load_checkpoint(classifier, checkpoint)
-    return classifier
+    network, changed = build_for(checkpoint, partial(_build, models, name, weights, checkpoint is None))
+    settings: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "labels": imagenet_labels()}
+    settings["input_size"] = 299 if name == "inception_v3" else 224
+    settings = settings if weights is None else _of_weights(weights)
+    return load_checkpoint(Classifier(network, **settings | ({"labels": None} if changed else {})), checkpoint)
 
 
 def torchvision_names(pattern: str) -> list[str]:
@@ -86,12 +78,11 @@ def _choose_weights(models: ModuleType, name: str, wanted: str) -> Any:
         if key.casefold() == wanted.casefold():
             return weights
     hint = suggestion(wanted, known.__members__, f"give one of {', '.join(known.__members__)} or none.")
-    raise InputError(f"torchvision's {name} has no weights '{wanted}'; {hint}")
+    raise InputError(f"The network {name} of torchvision has no weights '{wanted}'; {hint}")
 
 
-def _build(models: ModuleType, name: str, weights: Any, classes: int | None, initialize: bool) -> nn.Module:
+def _build(models: ModuleType, name: str, weights: Any, initialize: bool, **options: Any) -> nn.Module:
     """The architecture that weights are for, without them."""
-    options: dict[str, Any] = {} if classes is None else {"num_classes": classes}
     if name in ("googlenet", "inception_v3"):
         # Their weights are TensorFlow's, which were trained on another normalisation than ImageNet's usual one.
         options |= {"aux_logits": False, "transform_input": weights is not None}
@@ -126,9 +117,3 @@ def _of_weights(weights: Any) -> dict[str, Any]:
         "interpolation": transforms.interpolation.value,
         "labels": weights.meta["categories"],
     }
-
-
-def _plain(name: str) -> dict[str, Any]:
-    """How images are prepared where no weights say it."""
-    size = 299 if name == "inception_v3" else 224
-    return {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "input_size": size, "labels": imagenet_labels()}

@@ -4,6 +4,7 @@ scipy reads the whole format, and ends the process on some damaged files. The fo
 The MathWorks: a file is a row of elements, each with a type, a length and its data; arrays are elements of elements.
 """
 
+import math
 import struct
 import zlib
 from collections.abc import Iterator
@@ -19,15 +20,7 @@ _HEADER = 128
 
 
 def read_table(content: bytes, name: str, largest: int) -> list[dict[str, Value]]:
-    """Read an array of structures: a dictionary for each.
-
-    Args:
-        content: The file.
-        name: What the array is called.
-        largest: How many bytes its compressed parts may have when they are unpacked.
-
-    Returns:
-        The rows of the table.
+    """Read the array of structures of that name: a dictionary for each; none may unpack to more than `largest` bytes.
 
     Raises:
         ValueError: If there is no such table, or the file is damaged.
@@ -107,9 +100,7 @@ def _value(data: bytes, order: str) -> Value:
 def _head(parts: Iterator[tuple[int, bytes]], order: str) -> tuple[int, str, int]:
     """The kind of an array, its name, and how many things are in it."""
     flags, sizes = _next(parts), _next(parts)
-    number = 1
-    for size in _ints(sizes, order, len(sizes) // 4):
-        number *= size
+    number = math.prod(_ints(sizes, order, len(sizes) // 4))
     return _ints(flags, order, 1)[0] & 0xFF, _next(parts).decode("latin-1"), number
 
 

@@ -9,7 +9,7 @@ from fei.data.files import folder_and_split
 from fei.errors import DataError, InputError
 
 FEWEST_TO_HOLD_OUT = 5
-"""A fifth is held out only where each class has so many images."""
+"""A fifth is held out only where each class has at least this many images."""
 
 _MOST_CLASSES = 100_000
 
@@ -44,44 +44,29 @@ def labelled(dataset: Dataset) -> Dataset:
     """The images that have a label; how many have none is added to the problems."""
     items = tuple(item for item in dataset if item.label is not None)
     if not items:
-        raise InputError(
-            f"The data set '{dataset.spec}' has no labels; give one with classes, such as cub:DIR, imagefolder:DIR or "
-            "csv:FILE."
-        )
+        raise InputError(f"The data set '{dataset.spec}' has no labels; give one with labels, such as imagefolder:DIR.")
     without = [item.id for item in dataset if item.label is None]
     problems = [f"{len(without)} images have no label and were left out: {first_few(without)}."] if without else []
     return replace(dataset, items=items, problems=(*dataset.problems, *problems))
 
 
 def hold_out(dataset: Dataset, seed: int) -> tuple[Dataset, Dataset | None]:
-    """Hold out a fifth of each class.
-
-    Args:
-        dataset: Images, each with a label.
-        seed: Which fifth.
-
-    Returns:
-        The others, and the held-out ones; all and None where a class has fewer than `FEWEST_TO_HOLD_OUT`.
-    """
+    """Split off a fifth of each class, chosen by the seed; None where a class has fewer than `FEWEST_TO_HOLD_OUT`."""
     groups: dict[int | None, list[Item]] = {}
     for item in dataset:
         groups.setdefault(item.label, []).append(item)
     if min(map(len, groups.values()), default=0) < FEWEST_TO_HOLD_OUT:
         return dataset, None
-    held: set[str] = set()
-    for group in groups.values():
-        held |= {item.id for item in replace(dataset, items=tuple(group)).sample(round(len(group) / 5), seed)}
-    return (
-        replace(dataset, items=tuple(item for item in dataset if item.id not in held)),
-        replace(dataset, items=tuple(item for item in dataset if item.id in held)),
-    )
+    classes = [replace(dataset, items=tuple(group)) for group in groups.values()]
+    held = {item.id for group in classes for item in group.sample(round(len(group) / 5), seed)}
+    kept = replace(dataset, items=tuple(item for item in dataset if item.id not in held))
+    return kept, replace(dataset, items=tuple(item for item in dataset if item.id in held))
 
 
 def class_names(dataset: Dataset) -> list[str]:
     """The names of the classes a network for that data set has: all on its list, or the indices up to the highest.
 
-    Raises:
-        DataError: If images of fewer than two classes are there, or the indices are no count.
+    Images of fewer than two classes, or indices that are no count, are a DataError.
     """
     occurring = sorted({item.label for item in dataset if item.label is not None})
     names = list(dataset.classes or ())
@@ -89,9 +74,7 @@ def class_names(dataset: Dataset) -> list[str]:
         which = f"of one class ('{names[occurring[0]] if names else occurring[0]}')" if occurring else "of no class"
         raise DataError(f"'{dataset.spec}' has images {which}; two classes or more are needed.")
     if not names and occurring[-1] >= _MOST_CLASSES:
-        raise DataError(
-            f"'{dataset.spec}' has a label {occurring[-1]}; number the classes from 0 on, below {_MOST_CLASSES:,}."
-        )
+        raise DataError(f"'{dataset.spec}' has a label {occurring[-1]}; give labels below {_MOST_CLASSES:,}.")
     return names or [str(index) for index in range(occurring[-1] + 1)]
 
 
@@ -101,21 +84,18 @@ def _of_the_same_classes(test: Dataset, train: Dataset) -> Dataset:
     if (test.classes is None) != (train.classes is None):
         named, indexed = (train, test) if test.classes is None else (test, train)
         raise InputError(
-            f"'{named.spec}' has names of classes and '{indexed.spec}' has indices alone; give both in the same way."
+            f"'{named.spec}' has names of classes, '{indexed.spec}' has indices alone; give both in one way."
         )
     own = test.classes or tuple(str(index) for index in range(max(item.label or 0 for item in test) + 1))
     index = {name: number for number, name in enumerate(names)}
     unknown = sorted({own[item.label] for item in test if item.label is not None and own[item.label] not in index})
     if unknown:
-        raise InputError(
-            f"'{test.spec}' has classes that '{train.spec}' has not ({first_few(unknown)}); test on the same classes."
-        )
+        which = f"classes that '{train.spec}' has not ({first_few(unknown)})"
+        raise InputError(f"'{test.spec}' has {which}; test on the same classes.")
     ours = {os.path.realpath(item.path) for item in train}
     common = [item.id for item in test if os.path.realpath(item.path) in ours]
     if common:
-        raise InputError(
-            f"{len(common)} of the {len(test)} images of '{test.spec}' are trained on ({first_few(common)}); test "
-            "on others."
-        )
+        share = f"{len(common)} of the {len(test)} images"
+        raise InputError(f"The network is trained on {share} of '{test.spec}' ({first_few(common)}); test on others.")
     items = tuple(replace(item, label=None if item.label is None else index[own[item.label]]) for item in test)
     return replace(test, items=items, classes=train.classes)

@@ -1,15 +1,12 @@
 """A data set of the user's own: a CSV file with paths, labels and perhaps boxes."""
 
-import csv
-import io
-import math
 import os
 import re
 from pathlib import Path
 from typing import NamedTuple
 
 from fei.data.dataset import Box, Dataset, Item
-from fei.data.files import absent, malformed, read_text, user_path
+from fei.data.files import absent, finite_numbers, malformed, read_csv, user_path
 from fei.errors import DataError, InputError
 
 _EDGES = ("left", "top", "right", "bottom")
@@ -29,20 +26,9 @@ class _Row(NamedTuple):
 def load_csv(location: str, spec: str) -> Dataset:
     """A table with the columns path and label, and for boxes left, top, right and bottom; others are ignored.
 
-    A path counts from the table's folder, and being the user's own may lead out of it or be absolute. Labels are all
-    indices, all names, or empty; names become classes in alphabetical order. An image with several boxes has several
-    rows of the same label.
-
-    Args:
-        location: The file.
-        spec: What `load` was asked for.
-
-    Returns:
-        The images, with ids as they are written, in their shortest form.
-
-    Raises:
-        InputError: If there is no such file.
-        DataError: If a line is malformed, or no image is there.
+    A path counts from the table's folder, and being the user's own may lead out of it or be absolute; ids are the paths
+    in their shortest form. Labels are all indices, all names, or empty; names become classes in alphabetical order. An
+    image with several boxes has several rows of the same label.
     """
     file = user_path(location)
     if not os.path.isfile(file):
@@ -59,10 +45,10 @@ def load_csv(location: str, spec: str) -> Dataset:
     items: list[Item] = []
     problems: list[str] = []
     for name, same in merged.items():
-        path = file.parent / name
+        path, label = file.parent / name, same[0].label
         if os.path.isfile(path):
-            boxes = tuple(row.box for row in same if row.box)
-            items.append(Item(path, name, _label(same[0].label, classes), boxes))
+            index = None if not label else int(label) if classes is None else classes.index(label)
+            items.append(Item(path, name, index, tuple(row.box for row in same if row.box)))
         else:
             problems.append(absent(path, file, same[0].line))
     if not items:
@@ -72,35 +58,26 @@ def load_csv(location: str, spec: str) -> Dataset:
 
 
 def _read(file: Path) -> list[_Row]:
-    lines = csv.reader(io.StringIO(read_text(file)), skipinitialspace=True, strict=True)
+    lines = read_csv(file, "save the table as CSV", skipinitialspace=True, strict=True)
+    header = [name.strip().lower() for name in next(lines, (1, []))[1]]
+    columns = {name: header.index(name) for name in ("path", "label", *_EDGES) if name in header}
+    if not {"path", "label"} <= columns.keys() or len(columns) not in (2, 6):
+        expected = "a header with path,label or path,label,left,top,right,bottom was expected"
+        raise malformed(file, 1, ",".join(header), expected)
     rows: list[_Row] = []
-    try:
-        header = [name.strip().lower() for name in next(lines, [])]
-        columns = {name: header.index(name) for name in ("path", "label", *_EDGES) if name in header}
-        if not {"path", "label"} <= columns.keys() or len(columns) not in (2, 6):
-            expected = "a header with path,label or path,label,left,top,right,bottom was expected"
-            raise malformed(file, 1, ",".join(header), expected)
-        for fields in lines:
-            if not any(field.strip() for field in fields):
-                continue
-            if len(fields) != len(header):
-                raise malformed(
-                    file, lines.line_num, ",".join(fields), f"{len(header)} values were expected, as in the header"
-                )
-            values = {name: fields[column].strip() for name, column in columns.items()}
-            rows.append(_row(values, file, lines.line_num, ",".join(fields)))
-    except csv.Error as error:
-        raise DataError(f"Line {lines.line_num} of '{file}' is not CSV ({error}); save the table as CSV.") from error
+    for line, fields in lines:
+        if not any(field.strip() for field in fields):
+            continue
+        content = ",".join(fields)
+        if len(fields) != len(header):
+            raise malformed(file, line, content, f"{len(header)} values were expected, as in the header")
+        path, label, *edges = (fields[column].strip() for column in columns.values())
+        if not path or "\0" in path:
+            raise malformed(file, line, content, "the path of an image was expected")
+        if _NUMBER.fullmatch(label) and not _INDEX.fullmatch(label):
+            raise malformed(file, line, content, f"the label '{label}' is neither a class's index nor a name")
+        rows.append(_Row(line, _name(path, file), label, _box(edges, file, line, content)))
     return rows
-
-
-def _row(values: dict[str, str], file: Path, line: int, content: str) -> _Row:
-    if not values["path"] or "\0" in values["path"]:
-        raise malformed(file, line, content, "the path of an image was expected")
-    if _NUMBER.fullmatch(values["label"]) and not _INDEX.fullmatch(values["label"]):
-        raise malformed(file, line, content, f"the label '{values['label']}' is neither a class's index nor a name")
-    edges = [values.get(edge, "") for edge in _EDGES]
-    return _Row(line, _name(values["path"], file), values["label"], _box(edges, file, line, content))
 
 
 def _name(path: str, file: Path) -> str:
@@ -115,12 +92,10 @@ def _name(path: str, file: Path) -> str:
 def _box(edges: list[str], file: Path, line: int, content: str) -> Box | None:
     if not any(edges):
         return None
-    try:
-        left, top, right, bottom = map(float, edges)
-    except ValueError:
-        left = top = right = bottom = math.nan
-    if not (-math.inf < left < right < math.inf and -math.inf < top < bottom < math.inf):
+    box = finite_numbers(edges)
+    if len(box) != 4 or not (box[0] < box[2] and box[1] < box[3]):
         raise malformed(file, line, content, "numbers with left below right and top below bottom were expected")
+    left, top, right, bottom = box
     return left, top, right, bottom
 
 
@@ -132,9 +107,3 @@ def _classes(rows: list[_Row], file: Path) -> tuple[str, ...] | None:
         expected = f"line {names[0].line} has a name, '{names[0].label}', and labels are all names or all indices"
         raise malformed(file, indices[0].line, indices[0].label, expected)
     return tuple(sorted({row.label for row in names})) or None
-
-
-def _label(label: str, classes: tuple[str, ...] | None) -> int | None:
-    if not label:
-        return None
-    return int(label) if classes is None else classes.index(label)

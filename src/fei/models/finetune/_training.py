@@ -14,17 +14,16 @@ from safetensors.torch import save as serialize
 
 from fei.common.files import write_file
 from fei.common.words import in_brief
+from fei.core.checks import check_count
 from fei.data import Dataset
 from fei.errors import InputError, ModelError
-from fei.models._finetune_data import class_names, hold_out, labelled, load_sets
-from fei.models._finetune_features import batches, extract
-from fei.models._finetune_head import WEIGHT_DECAY, fit_head, install
-from fei.models._finetune_whole import Training, train_whole
-from fei.models._head import find_head, replace_head
 from fei.models.classifier import Classifier
+from fei.models.finetune._data import class_names, hold_out, labelled
+from fei.models.finetune._features import batches, extract
+from fei.models.finetune._head import WEIGHT_DECAY, fit_head, install
+from fei.models.finetune._whole import Settings, Training, train_whole
+from fei.models.structure import find_head, replace_head
 from fei.progress import Progress
-
-__all__ = ["BATCH_SIZE", "EPOCHS", "LR", "STEPS", "Finetuned", "Score", "finetune", "load_sets", "measure", "save"]
 
 STEPS, EPOCHS, LR, BATCH_SIZE = 500, 20, 1e-5, 16
 
@@ -44,7 +43,7 @@ class Finetuned:
         steps: How often the objective of the last layer was evaluated.
         epochs: Passes over the images with all weights; 0 where only the last layer was trained.
         best_epoch: The one whose weights these are; 0 for those before the first.
-        interrupted: Whether Ctrl-C ended the training early; the network is then the best until then.
+        interrupted: Whether Ctrl-C ended the training early; the network is then the best one so far.
         skipped: A sentence for each image that could not be read.
     """
 
@@ -97,19 +96,20 @@ def finetune(
 ) -> Finetuned:
     """Train a copy of a network on images of other classes.
 
-    The last layer, linear or a 1 × 1 convolution, is made anew. Its input on each image, averaged over positions,
+    The last layer, linear or a 1 × 1 convolution, is replaced. Its input on each image, averaged over positions,
     is computed once; multinomial logistic regression then gives its weights, which is convex and needs no learning
     rate: (1/N) Σ cross-entropy + λ/2 ‖W‖², on features that are centred and brought to one common scale. λ is chosen on
     a fifth of the images if each class has five, and is `WEIGHT_DECAY` if not.
 
     The layer has an output for each class on the data set's list, so that labels stay valid. A class without an
-    image gets the weight zero and a logit 30 below the average of the others, hence a probability below e⁻³⁰.
-    Where a ReLU follows the layer, a constant is added to all biases, which the softmax does not see, to keep it idle.
+    image gets the weight zero and a logit 30 below the average of the others, so a probability below e⁻³⁰.
+    Where a ReLU follows the layer, a constant is added to all biases, which the softmax does not see, to disable it.
 
     With `whole`, Adam then minimises the same objective over all weights, with images mirrored at random. The network
     stays in evaluation mode: BatchNorm keeps its statistics and nothing is dropped out. The weights of the epoch with
     the lowest cross-entropy are kept, on the held-out fifth if there is one; three epochs without a lower one end it.
-    The fifth is then seen by neither. With too few images to hold one out, the last layer alone is the better choice.
+    Neither step trains on the fifth then. With too few images to hold one out, the last layer alone is the better
+    choice.
 
     Ctrl-C ends the training, not the call: the best weights so far are returned. While the features are computed there
     are none yet, and it does end the call.
@@ -117,13 +117,13 @@ def finetune(
     Args:
         classifier: The network to start from. It is not changed.
         data: Images with labels.
-        whole: Train all weights, and not only the last layer.
+        whole: Train all weights, not only the last layer.
         epochs: The most passes over the images: iterations of L-BFGS, 500 by default, or with `whole` epochs of Adam,
             20 by default.
         lr: The step of Adam, 1e-5 by default; only with `whole`.
         weight_decay: λ.
         batch_size: Images in one forward pass.
-        seed: For the held-out fifth, and with `whole` for the order and the mirroring. Global generators stay alone.
+        seed: For the held-out fifth, and with `whole` for order and mirroring. Global generators stay as they are.
         progress: Show a bar, or call this on (done, total).
         tell: Called with a few words on what begins.
 
@@ -133,9 +133,11 @@ def finetune(
     Raises:
         InputError: If an option is out of range, or the data set has no labels.
         DataError: If fewer than two classes have an image that can be read.
-        ModelError: If the network cannot be copied, has no last layer that makes its logits, or computes nonsense.
+        ModelError: If the network cannot be copied, has no last layer that makes its logits, or computes NaN.
     """
-    _check_options(whole, epochs, lr, weight_decay, batch_size, seed)
+    _check_options(epochs, batch_size, seed, lr=lr, weight_decay=weight_decay)
+    if lr is not None and not whole:
+        raise InputError("`lr` is the step of the training of the whole network; leave it out, or use --whole.")
     data = labelled(data)
     names = class_names(data)
     network = _copied(classifier)
@@ -147,37 +149,29 @@ def finetune(
     held = hold_out(data, seed)[1]
     tell("Fitting the last layer")
     steps = STEPS if whole or epochs is None else epochs
-    fit = fit_head(
-        features, held, weight_decay, bias=head.bias is not None, refit=not whole, steps=steps, progress=progress
-    )
+    bias = head.bias is not None
+    fit = fit_head(features, held, weight_decay, bias=bias, refit=not whole, steps=steps, progress=progress)
     with torch.random.fork_rng(devices=[]):  # the new weights are drawn only to be overwritten
         replace_head(network, len(names))
     network.labels, network.spec = names, ""  # no specification means these weights yet
     exact = install(network, features, fit, len(names))
     if not (exact or whole):
-        raise ModelError(
-            f"The network makes its logits of its last layer, '{name}', by more than averaging over positions, so that "
-            "this layer cannot be trained alone; train the whole network (whole=True, --whole)."
-        )
+        how = f"makes its logits of its last layer, '{name}', by more than averaging over positions"
+        raise ModelError(f"The network {how}; train all of it (whole=True, --whole).")
     training = Training(0, 0, fit.interrupted)
     if whole and not fit.interrupted:
         tell("Training the whole network; Ctrl-C ends it and keeps the best so far")
-        penalty = fit.weight_decay * fit.scale**2
-        training = train_whole(
-            network, data, held, penalty, epochs=epochs or EPOCHS, lr=lr or LR, batch_size=batch_size, seed=seed,
-            progress=progress,
-        )  # fmt: skip
-    accuracy: float | None = features.accuracy(fit)
+        settings = Settings(fit.weight_decay * fit.scale**2, epochs or EPOCHS, lr or LR, batch_size, seed)
+        training = train_whole(network, data, held, settings, progress)
+    accuracy: float | None = fit.accuracy(features)
     if training.best_epoch or not exact:
         accuracy = None
         with contextlib.suppress(KeyboardInterrupt):
             if not training.interrupted:
                 tell(f"Counting how many of the {len(data)} images it gets right")
                 accuracy = measure(network, data, batch_size=batch_size, progress=progress).accuracy
-    return Finetuned(
-        network, name, len(data), len(held or ()), len(features.classes), accuracy, fit.weight_decay, fit.steps,
-        training.epochs, training.best_epoch, training.interrupted, features.skipped,
-    )  # fmt: skip
+    counts = (len(data), len(held or ()), len(features.classes))
+    return Finetuned(network, name, *counts, accuracy, fit.weight_decay, fit.steps, *training, features.skipped)
 
 
 def measure(
@@ -226,29 +220,24 @@ def save(classifier: Classifier, file: Path, *, spec: str, report: Mapping[str, 
     if file.suffix != ".safetensors":
         raise InputError(f"The file for the weights is '{file}'; give a name that ends in .safetensors.")
     # A clone of each: two names of one tensor are two tensors in the file.
-    state = {
-        name: tensor.detach().cpu().clone().contiguous() for name, tensor in classifier.network.state_dict().items()
-    }
+    tensors = classifier.network.state_dict().items()
+    state = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors}
     metadata = {"fei.spec": spec, "fei.report": json.dumps(dict(report), allow_nan=False)}
     if classifier.labels is not None:
         metadata["fei.labels"] = json.dumps(classifier.labels)
     write_file(file, serialize(state, metadata), what="weights")
 
 
-def _check_options(
-    whole: bool, epochs: int | None, lr: float | None, weight_decay: float | None, batch_size: int, seed: int
-) -> None:
-    for name, count in (("epochs", epochs), ("batch_size", batch_size)):
-        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-            raise InputError(f"{name} is {count!r}; give a whole number, 1 or more.")
-    if lr is not None and not whole:
-        raise InputError("lr is the step of the training of the whole network; leave it away, or train that (--whole).")
-    if lr is not None and not 0 < lr < math.inf:
-        raise InputError(f"lr is {lr!r}; give a number above zero, such as {LR:g}.")
-    if weight_decay is not None and not 0 < weight_decay < math.inf:
-        raise InputError(f"weight_decay is {weight_decay!r}; give a number above zero, such as {WEIGHT_DECAY:g}.")
+def _check_options(epochs: int | None, batch_size: int, seed: int, **above_zero: float | None) -> None:
+    if epochs is not None:
+        check_count("epochs", epochs)
+    check_count("batch_size", batch_size)
+    for name, value in above_zero.items():
+        if value is not None and not 0 < value < math.inf:
+            usual = {"lr": LR, "weight_decay": WEIGHT_DECAY}[name]
+            raise InputError(f"`{name}` is {value!r}; give a number above zero, such as {usual:g}.")
     if not isinstance(seed, int) or isinstance(seed, bool) or not -(2**63) <= seed < 2**63:
-        raise InputError(f"seed is {seed!r}; give a whole number of at most 64 bits.")
+        raise InputError(f"`seed` is {seed!r}; give a whole number of at most 64 bits.")
 
 
 def _copied(classifier: Classifier) -> Classifier:
@@ -256,8 +245,6 @@ def _copied(classifier: Classifier) -> Classifier:
         raise InputError(f"The network is a {type(classifier).__name__}; give a Classifier, as fei.models.load does.")
     try:
         return copy.deepcopy(classifier).eval()
-    except Exception as error:  # a module may refuse to be copied in any way it likes
-        raise ModelError(
-            f"The network {type(classifier.network).__name__} cannot be copied ({in_brief(error)}), and training "
-            "changes no network but a copy; make it one that copy.deepcopy can copy."
-        ) from error
+    except Exception as error:  # a module may refuse to be copied in any way
+        what = f"The network {type(classifier.network).__name__}, of which a copy is trained,"
+        raise ModelError(f"{what} cannot be copied ({in_brief(error)}); make copy.deepcopy work on it.") from error
