@@ -6,7 +6,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from fei.core.settings import PRESETS
 from fei.data.images import MAX_FILE_BYTES, MAX_PIXELS
 from fei.errors import InputError
 
@@ -21,9 +20,9 @@ class Limits:
     Attributes:
         upload_bytes: Size of a photo's file.
         pixels: Width × height of a photo.
-        seconds: Run time of one job.
-        queue: Jobs that wait while one runs.
-        sessions: Visitors with a photo at a time.
+        seconds: Time that one run may take.
+        queue: Runs that wait while one goes on.
+        visits: Visitors with a photo at a time.
         uploads: Uploads at a time.
         connections: Open connections; more are closed at once.
 
@@ -35,17 +34,15 @@ class Limits:
     pixels: int = 40_000_000
     seconds: float = 600
     queue: int = 8
-    sessions: int = 64
+    visits: int = 64
     uploads: int = 4
     connections: int = 256
 
     def __post_init__(self) -> None:
         """Refuse limits that the image reader does not keep, or that let nobody in."""
         if not 0 < self.upload_bytes <= MAX_FILE_BYTES:
-            raise InputError(
-                f"--max-upload-mb is {self.upload_bytes / 1e6:g}; give a number above 0, at most "
-                f"{MAX_FILE_BYTES / 1e6:g}."
-            )
+            megabytes, most = self.upload_bytes / 1e6, MAX_FILE_BYTES / 1e6
+            raise InputError(f"--max-upload-mb is {megabytes:g}; give a number above 0, at most {most:g}.")
         if not 0 < self.pixels <= MAX_PIXELS:
             raise InputError(f"--max-pixels is {self.pixels}; give a number from 1 to {MAX_PIXELS}.")
         if not 0 < self.seconds < float("inf"):
@@ -53,24 +50,21 @@ class Limits:
         if self.queue < 0:
             raise InputError(f"--queue is {self.queue}; give a whole number, and not a negative one.")
 
+    @property
+    def too_large(self) -> str:
+        """What a visitor with too large a file is told."""
+        return f"The photo has more than {self.upload_bytes / 1e6:g} MB; save it smaller."
+
 
 def one_of(what: str, value: Any, known: Collection[str]) -> str:
-    """A name that a visitor chose, if it was there to choose.
-
-    Raises:
-        InputError: If it was not, whatever it is.
-    """
+    """A name that a visitor chose; `InputError` if it was not there to choose, whatever it is."""
     if not isinstance(value, str) or value not in known:
         raise InputError(f"There is no such {what}; choose one of {', '.join(known)}.")
     return value
 
 
 def some_of(what: str, values: Any, known: Collection[str]) -> tuple[str, ...]:
-    """Names that a visitor chose, each once, in the order in which they are known.
-
-    Raises:
-        InputError: If there is none, or one that was not there to choose.
-    """
+    """Names that a visitor chose, each once, in the order in which they are known; `InputError` if there is none."""
     if not isinstance(values, list | tuple) or not values:
         raise InputError(f"No {what} is chosen; choose at least one.")
     chosen = {one_of(what, value, known) for value in values[: len(known) + 1]}
@@ -78,17 +72,10 @@ def some_of(what: str, values: Any, known: Collection[str]) -> tuple[str, ...]:
 
 
 def whole_number(what: str, value: Any, below: int) -> int:
-    """A whole number from 0, as a browser sends it.
-
-    Raises:
-        InputError: If it is none.
-    """
+    """A whole number from 0, as a browser sends it; `InputError` if it is none."""
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
     if number is None or not 0 <= number < below or number != int(number):
-        raise InputError(f"The {what} must be a whole number from 0 to {below - 1}.")
+        raise InputError(
+            f"The {what} is not among those that can be chosen; give a whole number from 0 to {below - 1}."
+        )
     return int(number)
-
-
-def preset(value: Any) -> str:
-    """The name of one of FEI's presets; `InputError` if it is none."""
-    return one_of("preset", value, PRESETS)

@@ -1,81 +1,110 @@
-"""A visitor's photo: bytes that anyone may have made, and what the network sees in them."""
+"""A visitor's photo, bytes that anyone may have made, and the networks that look at it."""
 
 from __future__ import annotations
 
-import base64
+import copy
 import io
-from dataclasses import dataclass
-from pathlib import Path
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
 
+import torch
 from PIL import Image
 
+from fei.app._shim import Look, load_network, look
 from fei.app.limits import Limits
 from fei.data.images import read_image
-from fei.errors import DataError, InputError
+from fei.errors import DataError, FEIError, InputError
+from fei.models import Classifier
 
 _ENDINGS = {"JPEG": ".jpg", "TIFF": ".tif"}
-_PREVIEW = 480
+_PREVIEW = 640
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A network that visitors may choose.
+
+    Attributes:
+        spec: What `fei.models.load` takes.
+        classifier: The network itself; only the run that goes on uses it.
+        twin: A copy, which looks at one visitor's photo during the run of another: methods hang hooks on modules.
+        lock: Held by who uses the copy.
+    """
+
+    spec: str
+    classifier: Classifier
+    twin: Classifier
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def load_networks(specs: Sequence[str], device: torch.device) -> dict[str, Offered]:
+    """Load networks, each under a name that shows no folder of this machine.
+
+    Raises:
+        InputError: If there is no such network.
+        ModelError: If one cannot be loaded or does not work.
+    """
+    networks: dict[str, Offered] = {}
+    for spec in dict.fromkeys(specs):
+        name = short = ":".join(PurePath(part).name for part in spec.split(":"))
+        number = 1
+        while name in networks:
+            number += 1
+            name = f"{short} ({number})"
+        classifier = load_network(spec, device)
+        networks[name] = Offered(spec, classifier, copy.deepcopy(classifier))
+    return networks
 
 
 @dataclass(frozen=True)
 class Photo:
-    """A photo that could be read. Its pixels are read again whenever they are needed: there may be many photos.
+    """A photo that could be read. Of its pixels only what each network takes is kept: there may be many photos.
 
     Attributes:
-        file: Where its bytes are, unchanged, under a name of ours.
-        preview: A small version of it as a data: address.
+        file: Where its bytes are, unchanged, under a name of ours, in a folder of its own.
+        preview: A small version of it (JPEG).
+        looks: By network, what it takes and what it sees; or a sentence, where it fails on the photo.
     """
 
     file: Path
-    preview: str
-
-    def read(self) -> Image.Image:
-        """Its pixels."""
-        return read_image(self.file)
+    preview: bytes
+    looks: Mapping[str, Look | str]
 
 
-def keep_photo(content: bytes, folder: Path, limits: Limits) -> Photo:
-    """Read a photo from bytes, and keep them in a folder.
+def read_photo(file: Path, networks: Mapping[str, Offered], limits: Limits) -> Photo:
+    """Read a photo, once, and show it to all networks.
 
     Args:
-        content: The bytes of an image file.
-        folder: Where to keep them, as "photo" with the ending of what they are.
+        file: The bytes of an image file; it gets the ending of what they are.
+        networks: Who looks at it.
         limits: How large it may be.
 
     Raises:
-        DataError: If it is too large or no image; nothing is kept then.
+        DataError: If it is too large or no image.
     """
-    if len(content) > limits.upload_bytes:
-        raise DataError(too_large(limits))
-    file = folder / "photo"
-    file.write_bytes(content)
+    if file.stat().st_size > limits.upload_bytes:
+        raise DataError(limits.too_large)
     try:
         image = read_image(file, max_pixels=limits.pixels)
         with Image.open(file) as header:
             kind = header.format or "PNG"
-        return Photo(file.rename(folder / ("photo" + _ENDINGS.get(kind, f".{kind.lower()}"))), preview(image))
-    except (InputError, DataError) as error:
-        file.unlink()
-        raise DataError(str(error).replace(f"'{file}'", "The photo")) from error  # a visitor knows no such file
-
-
-def too_large(limits: Limits) -> str:
-    """What a visitor with too large a file is told."""
-    return f"The photo has more than {limits.upload_bytes / 1e6:g} MB; save it smaller."
-
-
-def preview(image: Image.Image) -> str:
-    """A small version of an image as a data: address."""
-    return f"data:image/jpeg;base64,{base64.b64encode(jpeg(image, _PREVIEW)).decode()}"
+    except (InputError, DataError) as error:  # a visitor knows no such file
+        raise DataError(str(error).replace(f"'{file}'", "The photo")) from error
+    file = file.rename(file.with_suffix(_ENDINGS.get(kind, f".{kind.lower()}")))
+    looks: dict[str, Look | str] = {}
+    for name, network in networks.items():
+        try:
+            with network.lock:
+                looks[name] = replace(look(network.twin, image, name=file.name), source=file)
+        except FEIError as error:
+            looks[name] = str(error)
+    return Photo(file, jpeg(image, _PREVIEW), looks)
 
 
 def jpeg(image: Image.Image, most: int | None = None) -> bytes:
-    """An image as the bytes of a JPEG file.
-
-    Args:
-        image: The image.
-        most: Its longer side, where it shall be smaller than it is.
-    """
+    """An image as the bytes of a JPEG file; made smaller where a longest side is given."""
     file = io.BytesIO()
     if most is not None:
         image = image.copy()

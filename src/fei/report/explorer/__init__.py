@@ -10,8 +10,8 @@ The file needs no server and no network. `fei.service.collect` runs methods and 
 describes them with `Shown` and `Panel`.
 """
 
-from fei.report.explorer._html import explorer_html, write_explorer
+from fei.report.explorer._html import PAGE, explorer_html, write_explorer
 from fei.report.explorer.notebook import Comparison
 from fei.report.explorer.shown import Guess, Panel, Shown
 
-__all__ = ["Comparison", "Guess", "Panel", "Shown", "explorer_html", "write_explorer"]
+__all__ = ["PAGE", "Comparison", "Guess", "Panel", "Shown", "explorer_html", "write_explorer"]

@@ -152,5 +152,3 @@ async function start() {
   listen();
   buildAll();
 }
-
-begin(start);

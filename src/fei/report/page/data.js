@@ -13,9 +13,9 @@ async function readPanel(panel) {
   if (panel.masks) panel.masks.alphas = await unpack(panel.masks.alphas, Uint8Array);
 }
 
-/** Everything that Python wrote into the page. */
-async function readData() {
-  const data = readPayload();
+/** Everything that Python wrote into the page, or into another one. */
+async function readData(text) {
+  const data = readPayload(text);
   for (const name of Object.keys(data.colors)) data.colors[name] = bytesOf(data.colors[name]);
   for (const image of data.images) {
     image.pixels = image.width * image.height;

@@ -224,7 +224,7 @@ function listen() {
   addEventListener("hashchange", restore);
   let width = $("main").clientWidth;
   new ResizeObserver(() => {
-    if ($("main").clientWidth === width) return; // it grows and shrinks in height all the time
+    if (!data || $("main").clientWidth === width) return; // it grows and shrinks in height all the time
     width = $("main").clientWidth;
     layOut(data);
     buildInside(current());
@@ -259,20 +259,25 @@ function pickInRow(slot, image, method) {
 }
 
 function restore() {
+  if (!data) return;
   readAddress(data);
   buildAll();
 }
 
-async function start() {
-  data = await readData();
+/** Show what was found, in place of what was shown before. */
+function explore(found) {
+  data = found;
   palettes = data.colors;
   readAddress(data);
-  openShell(MORE_KEYS);
   $("dock").hidden = false;
-  listen();
   paintRamp($("ramp"), "inferno");
   paintRamp($("difference-ramp"), "coolwarm");
   buildAll();
 }
 
-begin(start);
+async function start() {
+  const found = await readData();
+  openShell(MORE_KEYS);
+  listen();
+  explore(found);
+}
