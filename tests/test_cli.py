@@ -393,12 +393,12 @@ def test_one_bad_image_does_not_stop_the_others(explain, place, bad):
 
 
 def test_what_nobody_expected_is_one_sentence_and_debug_shows_it_all(explain, monkeypatch):
-    import fei.cli._job as job
+    import fei.service.record as record
 
     def fail(*_, **__):
         raise RuntimeError("something\nodd")
 
-    monkeypatch.setattr(job, "panel", fail)
+    monkeypatch.setattr(record, "draw", fail)
     code, _, err = explain("a.png")
     assert (code, err) == (
         1,
@@ -416,7 +416,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(DataError, match=r"The results of 'a' cannot be written.*\(No space left on device\)"):
-        write_results(tmp_path, "a", {"record": "half"})
+        write_results(tmp_path, "a", {".json": "half"})
     assert outputs(tmp_path) == []
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from fei.bench.engine import runner
 from fei.bench.store import Store
 from fei.cli._bench_progress import in_words, shown_progress
-from fei.cli.reproduce import Comparison
+from fei.cli.reproduce import Repetition
 
 pytestmark = pytest.mark.slow
 
@@ -316,7 +316,7 @@ def test_a_record_with_a_part_that_no_record_has(place, capsys, document, told):
     ],
 )
 def test_what_counts_as_the_same(identical, conditions, spearman, insertion, matched):
-    comparison = Comparison(identical, conditions, spearman, {"insertion": (0.5, insertion)})
+    comparison = Repetition(identical, conditions, spearman, {"insertion": (0.5, insertion)})
     assert comparison.matched == matched
     assert comparison.sentence().endswith(".")
-    assert not Comparison(False, {"torch": ("2.4", "2.5")}, None).matched  # nothing to judge by
+    assert not Repetition(False, {"torch": ("2.4", "2.5")}, None).matched  # nothing to judge by

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from test_cli_compare import compare, place, run  # noqa: F401  # place is a fixture
 
-from fei.cli._images import find_images
+from fei.cli._common import find_images
 
 pytestmark = pytest.mark.slow
 

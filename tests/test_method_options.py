@@ -9,7 +9,7 @@ from test_cli_compare import compare, place, run  # noqa: F401  # place is a fix
 import fei
 from fei.errors import InputError
 from fei.methods import Option, describe
-from fei.service.options import read_options
+from fei.service.request import read_options
 
 pytestmark = pytest.mark.slow
 

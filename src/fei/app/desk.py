@@ -15,19 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from fei import methods as registry
 from fei.app.limits import SEEDS, Limits, one_of, some_of, whole_number
-from fei.app.photos import Offered, Photo, jpeg, read_photo
-from fei.app.runs import Lane, Order, PageRun
+from fei.app.photos import Offered, Photo, read_photo
+from fei.app.runs import Lane, PageRun
 from fei.core.settings import PRESETS
 from fei.errors import InputError
+from fei.service import Request
 
 GRACE = 20.0
 """Seconds for which a visitor of whom nothing is heard is waited for."""
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_THUMBNAIL = 200
 
 
 @dataclass
@@ -150,50 +148,36 @@ class Desk:
 
     Attributes:
         networks: What they may choose from.
-        examples: Names and pixels of the photos that are here already.
+        examples: Photos that are here already: name, bytes of the file, and a small picture (JPEG).
         limits: What they may ask for.
         visits: Who they are.
         lane: Where their runs go.
     """
 
     networks: Mapping[str, Offered]
-    examples: Sequence[tuple[str, Image.Image]]
+    examples: Sequence[tuple[str, bytes, bytes]]
     limits: Limits
     visits: Visits
     lane: Lane
     _decoding: threading.Lock = field(default_factory=threading.Lock)  # one photo at a time: that bounds the memory
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
-    def __post_init__(self) -> None:
-        """Make what everybody sees once."""
-        self.thumbnails = [jpeg(image, _THUMBNAIL) for _, image in self.examples]
-
-    @contextmanager
-    def new_photo(self, key: str) -> Iterator[Path]:
-        """A file for a photo of a visitor, in a folder of its own, which goes if the photo is not taken in the end.
-
-        Raises:
-            InputError: If there are too many visitors.
-        """
-        folder = self.visits.enter(key).folder / secrets.token_hex(8)
-        folder.mkdir()
-        try:
-            yield folder / "photo"
-        finally:
-            visit = self.visits.find(key)
-            if visit is None or visit.photo is None or visit.photo.file.parent != folder:
-                shutil.rmtree(folder, ignore_errors=True)
-
-    def take_photo(self, key: str, file: Path) -> None:
-        """Take what was uploaded as the visitor's photo, in place of the one before.
+    def take_photo(self, key: str, content: bytes) -> None:
+        """Take the bytes of an image file as the visitor's photo, in place of the one before.
 
         Raises:
             InputError: If there are too many visitors.
             DataError: If it cannot be read, or is too large; the one before stays then.
         """
-        with self._decoding:
-            photo = read_photo(file, self.networks, self.limits)
-        self.visits.enter(key).replace_photo(photo)
+        visit = self.visits.enter(key)
+        folder = visit.folder / secrets.token_hex(8)
+        folder.mkdir()
+        try:
+            with self._decoding:
+                visit.replace_photo(read_photo(content, folder, self.networks, self.limits.pixels))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
     def take_example(self, key: str, number: Any) -> None:
         """Take one of the examples as the visitor's photo.
@@ -201,10 +185,7 @@ class Desk:
         Raises:
             InputError: If there is no such example, or there are too many visitors.
         """
-        _, image = self.examples[whole_number("example", number, len(self.examples))]
-        with self.new_photo(key) as file:
-            image.save(file, "PNG")
-            self.take_photo(key, file)
+        self.take_photo(key, self.examples[whole_number("example", number, len(self.examples))][1])
 
     def start(self, key: str, network: Any, target: Any, methods: Any, preset: Any, seed: Any) -> PageRun:
         """Order a run.
@@ -228,16 +209,17 @@ class Desk:
             look = visit.photo.looks[name]
             if isinstance(look, str):
                 raise InputError(look)
-            classes = {str(guess.index): guess.index for guess in look.guesses}
-            order = Order(
-                self.networks[name],
-                look,
-                classes[one_of("class", next(iter(classes)) if target is None else target, classes)],
+            classes = [str(guess.index) for guess in look.guesses]
+            request = Request.of(
+                self.networks[name].spec,
                 some_of("method", methods, registry.available()),
-                one_of("preset", preset, PRESETS),
-                whole_number("seed", seed, SEEDS),
+                {"preset": one_of("preset", preset, PRESETS)},
+                lenient=True,
+                target=classes[0] if target is None else one_of("class", target, classes),
+                seed=whole_number("seed", seed, SEEDS),
+                device=look.inputs.device.type,
             )
-            run = PageRun(order, key, visit.photo.file.parent, self.limits.seconds)
+            run = PageRun(self.networks[name].classifier, request, visit.photo, look, key, self.limits.seconds)
             self.lane.submit(run)
             visit.run = run
             return run
@@ -249,7 +231,7 @@ class Desk:
             visit.run.cancel()
 
     def told(self, key: str) -> dict[str, Any]:
-        """What the visitor's page shows: the photo and the run. Of two answers, that with the larger number is newer."""
+        """What the visitor's page shows: photo and run. Of two answers, the one with the larger number is newer."""
         visit = self.visits.find(key)
         if visit is None:
             return {"number": next(self._numbers), "photo": None, "run": None}
@@ -257,12 +239,12 @@ class Desk:
             photo, run = visit.photo, visit.run
             return {
                 "number": next(self._numbers),
-                "photo": None if photo is None else {"token": photo.file.parent.name, "classes": _classes(photo)},
+                "photo": None if photo is None else photo.told(),
                 "run": None if run is None else run.told(self.lane.ahead(run)),
             }
 
     def found(self, key: str, name: str) -> bytes | Path | None:
-        """A file of a visitor's: the small photo, the picture of a method by its number, or a result, if there is one."""
+        """A visitor's file, if there is one: the small photo, the picture of a method by its number, or a result."""
         visit = self.visits.find(key)
         if visit is None or visit.photo is None:
             return None
@@ -272,13 +254,3 @@ class Desk:
             return None
         pictures = {f"{number}.jpg": card.picture for number, card in enumerate(visit.run.cards.values())}
         return pictures.get(name) or visit.run.results.get(name)
-
-
-def _classes(photo: Photo) -> dict[str, Any]:
-    """By network, the classes to choose from, or why there are none."""
-    return {
-        name: look
-        if isinstance(look, str)
-        else [{"index": str(one.index), "label": one.label, "probability": one.probability} for one in look.guesses]
-        for name, look in photo.looks.items()
-    }

@@ -75,7 +75,5 @@ def whole_number(what: str, value: Any, below: int) -> int:
     """A whole number from 0, as a browser sends it; `InputError` if it is none."""
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
     if number is None or not 0 <= number < below or number != int(number):
-        raise InputError(
-            f"The {what} is not among those that can be chosen; give a whole number from 0 to {below - 1}."
-        )
+        raise InputError(f"The {what} is not one that can be chosen; give a whole number from 0 to {below - 1}.")
     return int(number)

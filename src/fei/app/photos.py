@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import copy
 import io
+import sys
 import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
+from typing import Any
 
 import torch
 from PIL import Image
 
-from fei.app._shim import Look, load_network, look
-from fei.app.limits import Limits
 from fei.data.images import read_image
 from fei.errors import DataError, FEIError, InputError
 from fei.models import Classifier
+from fei.service import Look, load_network, look
 
 _ENDINGS = {"JPEG": ".jpg", "TIFF": ".tif"}
 _PREVIEW = 640
@@ -72,22 +74,29 @@ class Photo:
     preview: bytes
     looks: Mapping[str, Look | str]
 
+    def told(self) -> dict[str, Any]:
+        """The photo as the page shows it: with the classes to choose from, or why there are none, by network."""
+        looks = self.looks.items()
+        classes = {name: one if isinstance(one, str) else [vars(guess) for guess in one.guesses] for name, one in looks}
+        return {"token": self.file.parent.name, "classes": classes}
 
-def read_photo(file: Path, networks: Mapping[str, Offered], limits: Limits) -> Photo:
-    """Read a photo, once, and show it to all networks.
+
+def read_photo(content: bytes, folder: Path, networks: Mapping[str, Offered], most_pixels: int) -> Photo:
+    """Decode a photo, once, and show it to all networks.
 
     Args:
-        file: The bytes of an image file; it gets the ending of what they are.
+        content: The bytes of an image file.
+        folder: Where to keep them, as "photo" with the ending of what they are.
         networks: Who looks at it.
-        limits: How large it may be.
+        most_pixels: How large it may be.
 
     Raises:
         DataError: If it is too large or no image.
     """
-    if file.stat().st_size > limits.upload_bytes:
-        raise DataError(limits.too_large)
+    file = folder / "photo"
+    file.write_bytes(content)
     try:
-        image = read_image(file, max_pixels=limits.pixels)
+        image = read_image(file, max_pixels=most_pixels)
         with Image.open(file) as header:
             kind = header.format or "PNG"
     except (InputError, DataError) as error:  # a visitor knows no such file
@@ -97,17 +106,25 @@ def read_photo(file: Path, networks: Mapping[str, Offered], limits: Limits) -> P
     for name, network in networks.items():
         try:
             with network.lock:
-                looks[name] = replace(look(network.twin, image, name=file.name), source=file)
+                looks[name] = replace(look(network.twin, image, name=file.name), source=str(file))
         except FEIError as error:
             looks[name] = str(error)
+        except Exception as error:  # the network's own code may raise anything
+            traceback.print_exception(error, file=sys.stderr)
+            looks[name] = f"This network fails on the photo ({type(error).__name__}); choose another one."
     return Photo(file, jpeg(image, _PREVIEW), looks)
 
 
 def jpeg(image: Image.Image, most: int | None = None) -> bytes:
     """An image as the bytes of a JPEG file; made smaller where a longest side is given."""
-    file = io.BytesIO()
     if most is not None:
         image = image.copy()
         image.thumbnail((most, most))
-    image.save(file, "JPEG", quality=85)
+    return encoded(image, "JPEG")
+
+
+def encoded(image: Image.Image, kind: str) -> bytes:
+    """An image as the bytes of a file of a kind."""
+    file = io.BytesIO()
+    image.save(file, kind, quality=85)
     return file.getvalue()

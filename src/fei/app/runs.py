@@ -9,9 +9,10 @@ import sys
 import threading
 import time
 import traceback
+import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,15 @@ from PIL import Image
 from torch import Tensor
 
 from fei import methods
-from fei.app._shim import Look, Request, collect
-from fei.app.bundle import write_results
-from fei.app.photos import Offered, jpeg
+from fei.app.photos import Photo, jpeg
 from fei.errors import FEIError, InputError
-from fei.methods import Method
+from fei.models import Classifier
+from fei.report.explorer import Panel, Shown, explorer_html
 from fei.report.overlay import overlay, photo
+from fei.service import Inquiry, Look, Request, explanation_files
 
 WAITING, RUNNING, MEASURING, DONE, STOPPED = "waiting", "running", "measuring its faithfulness", "done", "stopped"
+EXPLORER, ARCHIVE = "explorer.html", "fei-results.zip"
 _FRAME_SECONDS = 0.3  # masks change slowly; more pictures would only cost time
 _FOUND = 0.8  # of a method's work is done when its map is found; the rest is measuring
 
@@ -36,84 +38,22 @@ class Stopped(Exception):  # noqa: N818 (not an error: someone asked for it)
     """Raised inside a run that has to end."""
 
 
-@dataclass(frozen=True)
-class Order:
-    """What a visitor asked for, checked: methods, with a preset where they have one, on what a network takes."""
-
-    network: Offered
-    look: Look
-    target: int
-    methods: tuple[str, ...]
-    preset: str
-    seed: int
-
-    def request(self, method: str) -> Request:
-        """What is asked for, as ``fei explain`` would be asked for one method of it."""
-        has_preset = any(option.name == "preset" for option in methods.describe(method).options)
-        options, device = {"preset": self.preset} if has_preset else {}, self.look.inputs.device.type
-        return Request(self.network.spec, method, str(self.target), self.seed, device, None, None, options)
-
-
-class Watched:
-    """A method as it is, its options and settings included, but for a card that is told how it fares.
-
-    Args:
-        method: The method.
-        card: Its `begin`, `step` (number, and masks (n, k, c, H, W)) and `end` (maps (N, 1, H, W)) are called.
-    """
-
-    def __init__(self, method: Method, card: Any) -> None:
-        self._method, self._card = method, card
-        explain = getattr(method, "explain", None)
-        if explain is not None:
-            shows = "on_step" in inspect.signature(explain).parameters
-            self.explain = partial(self._run, partial(explain, on_step=card.step) if shows else explain)
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """What the method returns."""
-        return self._run(self._method, *arguments, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "explain":  # set above for methods that have it
-            raise AttributeError(name)
-        return getattr(self._method, name)
-
-    def _run(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        self._card.begin()
-        found = call(*arguments, **options)
-        self._card.end(found if isinstance(found, Tensor) else found.maps)
-        return found
-
-
 @dataclass
 class Card:
-    """How far one method of a run is: its state, its steps, and its latest picture (JPEG) with that picture's number."""
+    """How far one method of a run is: its state, its steps, and its latest picture (JPEG) and the number of it."""
 
-    run: PageRun
     state: str = WAITING
     done: int = 0
     total: int = 0
     began: float = 0.0
     frame: int = 0
     picture: bytes | None = None
-    _framed: float = 0.0
+    framed: float = 0.0
 
-    def begin(self) -> None:
-        """The method begins."""
-        self.run.check()
-        self.state, self.began = RUNNING, time.monotonic()
-
-    def step(self, step: int, alphas: Tensor) -> None:
-        """It has done a step; now and then a picture of its masks (n, k, c, H, W) is kept."""
-        self.run.check()
-        if time.monotonic() - self._framed >= _FRAME_SECONDS:
-            self._show(alphas[0].float().mean((0, 1)))
-
-    def end(self, maps: Tensor) -> None:
-        """It has found its maps (N, 1, H, W), which are measured now."""
-        self.run.check()
-        self._show(maps[0, 0])
-        self.state = MEASURING
+    def show(self, image: Tensor, attribution: Tensor) -> None:
+        """Keep a picture of a map (H, W) over the image (3, H, W)."""
+        picture = overlay(photo(image), attribution.detach().cpu().numpy())
+        self.picture, self.framed, self.frame = jpeg(Image.fromarray(picture)), time.monotonic(), self.frame + 1
 
     def words(self) -> str:
         """How far it is, and for how long it will take."""
@@ -127,19 +67,17 @@ class Card:
         found = _FOUND * self.done / max(self.total, 1)
         return {WAITING: 0.0, RUNNING: found, MEASURING: _FOUND, DONE: 1.0}[self.state]
 
-    def _show(self, attribution: Tensor) -> None:
-        picture = overlay(photo(self.run.order.look.inputs[0]), attribution.detach().cpu().numpy())
-        self.picture, self._framed, self.frame = jpeg(Image.fromarray(picture)), time.monotonic(), self.frame + 1
-
 
 @dataclass(eq=False)
 class PageRun:
     """One run of several methods on one photo.
 
     Args:
-        order: What to do.
-        owner: Whose it is.
-        folder: Where its results go, in a folder of their own.
+        classifier: The network.
+        request: What was asked for, checked.
+        photo: The photo, in whose folder the results go into one of their own.
+        seen: What the network sees in it.
+        owner: Whose run it is.
         seconds: How long it may take.
 
     Attributes:
@@ -150,9 +88,11 @@ class PageRun:
         results: The files to download, when it is done.
     """
 
-    order: Order
+    classifier: Classifier
+    request: Request
+    photo: Photo
+    seen: Look
     owner: str
-    folder: Path
     seconds: float
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     state: str = WAITING
@@ -164,7 +104,7 @@ class PageRun:
 
     def __post_init__(self) -> None:
         """Start with nothing done."""
-        self.cards = {name: Card(self) for name in self.order.methods}
+        self.cards = {name: Card() for name in self.request.methods}
 
     @property
     def over(self) -> bool:
@@ -192,11 +132,10 @@ class PageRun:
         if self.over:
             return
         self.state, self._started = RUNNING, time.monotonic()
-        folder = self.folder / self.token
+        folder = self.photo.file.parent / self.token
         try:
             folder.mkdir()
             self.results = self._work(folder)
-            self._finish_cards()
             self.message, self.state = f"Done in {_span(time.monotonic() - self._started)}.", DONE
         except Exception as error:
             shutil.rmtree(folder, ignore_errors=True)
@@ -223,38 +162,70 @@ class PageRun:
         return f"{doing} ({done} of {len(self.cards)} methods done, {_span(time.monotonic() - self._started)})."
 
     def _work(self, folder: Path) -> dict[str, Path]:
-        order, classifier = self.order, self.order.network.classifier
-        watched = {
-            name: Watched(methods.create(name, **order.request(name).options), card)
-            for name, card in self.cards.items()
-        }
+        made = {name: methods.create(name, **options) for name, options in self.request.methods.items()}
+        inquiry = Inquiry(self.classifier, made, self.request.seed, target=int(self.request.target or 0))
         # Between two reports of a method, and while metrics are measured, the network itself is the clock.
-        hook = classifier.register_forward_pre_hook(lambda *_: self.check())
+        hook = self.classifier.register_forward_pre_hook(lambda *_: self.check())
         try:
-            (shown,) = collect(
-                classifier,
-                [order.look],
-                watched,
-                target=order.target,
-                seed=order.seed,
-                progress=self._progress,
-                tell=lambda _: self._finish_cards(),
-            )
+            panels = [self._panel(inquiry, name) for name in made]
         finally:
             hook.remove()
         self.check()
-        return write_results(folder, order, shown, self.check)
+        shown = inquiry.shown(replace(self.seen, source=self.photo.file.name), panels)  # nobody learns of our folders
+        return self._write(folder, inquiry, shown)
 
-    def _progress(self, done: int, total: int) -> None:
-        self.check()
-        for card in self.cards.values():
-            if card.state == RUNNING:
-                card.done, card.total = done, total
+    def _panel(self, inquiry: Inquiry, name: str) -> Panel:
+        """What one method finds, with its card kept up to date."""
+        card, image = self.cards[name], self.seen.inputs[0]
 
-    def _finish_cards(self) -> None:
+        def progress(done: int, total: int) -> None:
+            self.check()
+            card.done, card.total = done, total
+
+        def step(number: int, alphas: Tensor) -> None:
+            self.check()
+            if time.monotonic() - card.framed >= _FRAME_SECONDS:
+                card.show(image, alphas[0].float().mean((0, 1)))
+
         self.check()
-        for card in self.cards.values():
-            card.state = DONE if card.state == MEASURING else card.state
+        card.state, card.began = RUNNING, time.monotonic()
+        show_masks(inquiry.methods[name], step)
+        found = replace(inquiry, progress=progress).find(name, self.seen)
+        card.show(image, found.map)
+        card.state = MEASURING
+        measured = inquiry.measure(self.seen, found)
+        card.state = DONE
+        return measured
+
+    def _write(self, folder: Path, inquiry: Inquiry, shown: Shown) -> dict[str, Path]:
+        """The explorer; and a zip of it, of the photo, and of what ``fei explain`` writes for each method."""
+        request, files = self.request, {name: folder / name for name in (EXPLORER, ARCHIVE)}
+        files[EXPLORER].write_text(explorer_html(shown), encoding="utf-8")
+        with zipfile.ZipFile(files[ARCHIVE], "w") as archive:
+            _add(archive, self.photo.file.name, self.photo.file.read_bytes())
+            _add(archive, EXPLORER, files[EXPLORER].read_bytes())
+            for panel in shown.panels:
+                self.check()
+                one = request.model_copy(update={"methods": {panel.method: request.methods[panel.method]}})
+                _, made = explanation_files(inquiry, one, self.seen, panel, image_path=self.photo.file.name)
+                for ending, content in made.items():
+                    _add(archive, panel.method + ending, content)
+        self.check()
+        return files
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes | str) -> None:
+    """Add a file to a zip, which tells nothing of this machine's clock and time zone."""
+    member = zipfile.ZipInfo(name)  # of 1980, the first year that a zip knows
+    member.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(member, content)
+
+
+def show_masks(method: Any, on_step: Callable[[int, Tensor], None]) -> None:
+    """Have a method tell the number of each step and its masks (n, k, c, H, W), if it is one that does."""
+    explain = getattr(method, "explain", None)
+    if explain is not None and "on_step" in inspect.signature(explain).parameters:
+        method.explain = partial(explain, on_step=on_step)
 
 
 class Lane:

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 
 from fei.app.desk import GRACE, Desk, Visits
 from fei.app.limits import Limits
-from fei.app.photos import load_networks
+from fei.app.photos import encoded, jpeg, load_networks
 from fei.app.runs import Lane
 from fei.common.lock import Lock
 from fei.data.images import demo_image, read_image
@@ -30,6 +29,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _PREFIX = "fei-serve-"
 _ANY = ("0.0.0.0", "::", "")  # noqa: S104 (to recognise it)
 _EXAMPLES = ("chelsea", "coffee", "astronaut", "rocket")
+_THUMBNAIL = 200
 _HEAD_SECONDS = 10.0  # for a request's first lines
 _SWEEP_SECONDS = 5
 _END_SECONDS = 3
@@ -138,10 +138,13 @@ def _bound_socket(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _examples(files: Sequence[Path], limits: Limits) -> list[tuple[str, Image.Image]]:
+def _examples(files: Sequence[Path], limits: Limits) -> list[tuple[str, bytes, bytes]]:
+    """Name, bytes and a small picture of each example."""
     if files:
-        return [(file.stem, read_image(file, max_pixels=limits.pixels)) for file in files]
-    return [(name, demo_image(name)) for name in _EXAMPLES]
+        images = [(file.stem, read_image(file, max_pixels=limits.pixels), file.read_bytes()) for file in files]
+    else:
+        images = [(name, image, encoded(image, "PNG")) for name in _EXAMPLES for image in [demo_image(name)]]
+    return [(name, content, jpeg(image, _THUMBNAIL)) for name, image, content in images]
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -99,34 +99,26 @@ class _Site:
         return HTMLResponse(document(_PAGE, "FEI", payload), headers=headers)
 
     async def example(self, request: Request) -> Response:
-        thumbnails, number = self._desk.thumbnails, request.path_params["number"]
-        return _file(thumbnails[number] if number < len(thumbnails) else None)
+        examples, number = self._desk.examples, request.path_params["number"]
+        return _file(examples[number][2] if number < len(examples) else None)
 
     async def file(self, request: Request) -> Response:
         return _file(self._desk.found(request.path_params["key"], request.path_params["name"]))
 
     async def upload(self, request: Request) -> Response:
-        """A photo arrives: to a file first, of bounded size, and of few visitors at a time."""
-        key = request.path_params["key"]
+        """A photo arrives; of few visitors at a time, since it is kept in memory until it is read."""
         with self._place("upload", self._desk.limits.uploads, "Others are uploading"):
-            try:
-                with self._desk.new_photo(key) as file:
-                    with file.open("xb") as stream:
-                        async for part in request.stream():
-                            stream.write(part)
-                    return await self._answer(key, Desk.take_photo, file)
-            except ClientDisconnect:
-                return Response(status_code=400)
-            except Exception as error:
-                if isinstance(error, HTTPException):
-                    raise
-                return self._told(key, error)
+            return await self._answer(request, Desk.take_photo, await request.body())
 
     async def order(self, request: Request) -> Response:
         """Something is asked for in words."""
         call, names = _ORDERS[request.url.path.rpartition("/")[2]]
-        said = _plain(await request.body())
-        return await self._answer(request.path_params["key"], call, *(said.get(name) for name in names))
+        try:
+            said = json.loads(await request.body())
+            given = [said.get(name) for name in names]
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise HTTPException(400, "This is not what the page would say.") from error
+        return await self._answer(request, call, *given)
 
     async def stream(self, request: Request) -> Response:
         """What the page shows, whenever that changes. Open as long as the page is: so we know that it is."""
@@ -146,18 +138,14 @@ class _Site:
 
         return StreamingResponse(events(), media_type="text/event-stream")
 
-    async def _answer(self, key: str, call: Callable[..., object], *given: Any) -> Response:
-        """Ask the desk, in a thread, since it may have to wait for others."""
+    async def _answer(self, request: Request, call: Callable[..., object], *given: Any) -> Response:
+        """Ask the desk, in a thread, and tell what the page shows from now on, and what went wrong, in a sentence."""
+        key, wrong = request.path_params["key"], ""
         with self._place("thread", _PLACES, "Too many visitors want something at the same moment"):
             try:
                 await run_in_threadpool(call, self._desk, key, *given)
             except Exception as error:
-                return self._told(key, error)
-            return self._told(key)
-
-    def _told(self, key: str, error: Exception | None = None) -> Response:
-        """What the page shows from now on, and what went wrong, in a sentence."""
-        wrong = "" if error is None else sentence(error, "Something went wrong on the server")
+                wrong = sentence(error, "Something went wrong on the server")
         return JSONResponse(self._desk.told(key) | {"error": wrong})
 
     @contextmanager
@@ -182,28 +170,11 @@ def _choices(desk: Desk) -> dict[str, Any]:
         "tooLarge": desk.limits.too_large,
         "seeds": SEEDS,
         "networks": list(desk.networks),
-        "examples": [name for name, _ in desk.examples],
+        "examples": [name for name, *_ in desk.examples],
         "families": [(*_FAMILIES.get(family, (family.capitalize(), "")), names) for family, names in families.items()],
         "chosen": ["fei-vm", "gradcam"],
         "presets": [(name, settings["steps"]) for name, settings in PRESETS.items()],
     }
-
-
-def _plain(content: bytes) -> dict[str, Any]:
-    """Words and numbers by name, or lists of them, and nothing else."""
-
-    def simple(value: Any) -> bool:
-        return value is None or isinstance(value, bool | int | float | str)
-
-    try:
-        said = json.loads(content)
-        if isinstance(said, dict) and all(
-            simple(value) or (isinstance(value, list) and all(map(simple, value))) for value in said.values()
-        ):
-            return said
-    except (ValueError, RecursionError):
-        pass
-    raise HTTPException(400, "This is not what the page would say.")
 
 
 def _file(found: Any) -> Response:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fei.cli._bench_progress import Interrupted, in_words, print_line, shown_progress
-from fei.cli._common import FAILURE, INTERRUPTED, note, say
-from fei.cli._diagnostics import print_table
+from fei.cli._common import FAILURE, INTERRUPTED, note, print_table, say
 
 if TYPE_CHECKING:
     from fei.bench.engine.engines import Engine

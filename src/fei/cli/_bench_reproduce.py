@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import math
-import shlex
-import sys
-import tempfile
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fei.bench.store.disk import read_map
-from fei.cli.reproduce import Comparison, rank_correlation
+from fei.cli._common import aside
+from fei.cli.reproduce import Repetition, rank_correlation
 from fei.errors import DataError, InputError
+from fei.service import Inquiry, Look, Request, look
 from fei.service.outputs import MAP, RECORD
-from fei.service.request import Request
-
-if TYPE_CHECKING:
-    from fei.cli._job import Job
+from fei.service.record import digest, make_record, versions
 
 _LARGEST = 100_000_000  # bytes of a record
 _MOST_THREADS = 4096
@@ -30,8 +24,8 @@ _FORMAT = ("chunk_rows", "device", "dtype", "channels_last")
 _SCORE = ("metric", "protocol", "layer", "value")
 # What is read of a record, and the types it has there.
 _EXPLANATION: dict[str, tuple[type, ...]] = {
-    "command": (str,), "image.sha256": (str,), "config": (dict,), "config.threads": (int, NoneType),
-    "versions": (dict,), "target.index": (int,), "seed": (int,),
+    "command": (str,), "image.path": (str,), "image.sha256": (str,), "config": (dict,),
+    "config.threads": (int, NoneType), "versions": (dict,), "target.index": (int,), "seed": (int,),
 }  # fmt: skip
 _UNIT: dict[str, tuple[type, ...]] = {
     "unit": (str,), "kind": (str,), "status": (str,), "plan": (str,), "scores": (list,), "versions": (dict,),
@@ -39,7 +33,7 @@ _UNIT: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def repeat(result: str, threads: int | None, device: str, *, progress: bool) -> Comparison:
+def repeat(result: str, threads: int | None, device: str, *, progress: bool) -> Repetition:
     """Compute a result again and compare.
 
     Args:
@@ -98,7 +92,7 @@ def _require(document: dict[str, Any], parts: dict[str, tuple[type, ...]], file:
             )
 
 
-def _repeat_unit(document: dict[str, Any], threads: int | None, device: str) -> Comparison:
+def _repeat_unit(document: dict[str, Any], threads: int | None, device: str) -> Repetition:
     from fei.bench.units import MAP as MAP_KIND
     from fei.cli._bench_unit import compute_again
 
@@ -106,7 +100,7 @@ def _repeat_unit(document: dict[str, Any], threads: int | None, device: str) -> 
         raise InputError(
             f"The unit '{document['unit']}' failed ({document['error']}); there is nothing to compare with."
         )
-    with contextlib.redirect_stdout(sys.stderr):
+    with aside():
         outcome = compute_again(document, threads=threads or document["threads"], device=device)
     then = {_score_name(*(score[name] for name in _SCORE)): score["value"] for score in document["scores"]}
     now = {_score_name(*score): None if math.isnan(score[3]) else score[3] for score in outcome.scores}
@@ -115,11 +109,11 @@ def _repeat_unit(document: dict[str, Any], threads: int | None, device: str) -> 
     old = None if document["map"] is None else read_map(Path(document["map"]).parent, Path(document["map"]).stem)
     same_map = old is None or outcome.map is None or np.array_equal(old, outcome.map)
     wanted = "insertion" if document["kind"] == MAP_KIND else ""
-    return Comparison(
+    return Repetition(
         identical=same_map and all(value == again for value, again in both.values()),
         conditions=_conditions(
             {"threads": document["threads"], **_versions(document["versions"])},
-            {"threads": outcome.threads, **_versions(_here())},
+            {"threads": outcome.threads, **_versions(versions())},
         ),
         spearman=None if old is None or outcome.map is None else rank_correlation(old, outcome.map),
         scores={
@@ -130,80 +124,55 @@ def _repeat_unit(document: dict[str, Any], threads: int | None, device: str) -> 
     )
 
 
-def _repeat_explanation(file: Path, record: dict[str, Any], threads: int | None, progress: bool) -> Comparison:
+def _repeat_explanation(file: Path, record: dict[str, Any], threads: int | None, progress: bool) -> Repetition:
     from fei.bench.engine.engines import torch_threads
-    from fei.cli._job import Job
 
     stored = file.with_name(file.name.removesuffix(RECORD) + MAP)
     if not stored.is_file():
         raise InputError(f"The map '{stored}' of the record is not there; keep it beside the record.")
     image, request = _request(record)
-    if hashlib.sha256(image.read_bytes()).hexdigest() != record["image"]["sha256"]:
+    if digest(image) != record["image"]["sha256"]:
         raise DataError(f"The image '{image}' is not the one that the record tells of; restore it.")
-    with torch_threads(threads or record["config"].get("threads")), tempfile.TemporaryDirectory() as folder:
-        job = Job(request)
-        again = job.explain(image, Path(folder), "again", progress=progress)
-        old = read_map(stored.parent, stored.stem)
-        if old is None:
-            raise DataError(f"The map '{stored}' of the record cannot be read; restore it.")
-        new = np.load(Path(folder) / f"again{MAP}", allow_pickle=False)
+    old = read_map(stored.parent, stored.stem)
+    if old is None:
+        raise DataError(f"The map '{stored}' of the record cannot be read; restore it.")
+    with torch_threads(threads or record["config"].get("threads")), aside():
+        inquiry = Inquiry.of(request, progress=progress)
+        seen = look(inquiry.model, image)
+        found = inquiry.find(request.method, seen)
+        again = make_record(inquiry, request, seen, found, str(image))
+        new = found.map.float().numpy()
         identical = bool(np.array_equal(old, new))
-        scores = {} if identical or old.shape != new.shape else _insertion(job, image, record, old, new)
-    return Comparison(
-        identical,
-        _conditions(_circumstances(record), _circumstances(again)),
-        rank_correlation(old, new),
-        scores,
-    )
+        scores = {} if identical or old.shape != new.shape else _insertion(inquiry, seen, old, new)
+    conditions = _conditions(_circumstances(record), _circumstances(again))
+    return Repetition(identical, conditions, rank_correlation(old, new), scores)
 
 
 def _request(record: dict[str, Any]) -> tuple[Path, Request]:
-    """What was asked for, from the command in the record."""
-    try:
-        image, request = _parsed(record["command"])
-    except (ValueError, LookupError) as error:
-        raise DataError(
-            f"The command {record['command']!r:.200} in the record is none of 'fei explain'; give it as it was written."
-        ) from error
-    if not image.is_file():
+    """What was asked for, of which image; records of version 0.1 tell it as a command."""
+    if "request" in record:
+        image, request = record["image"]["path"], Request.from_data(record["request"])
+    else:
+        image, request = Request.from_command(record["command"])
+    if not Path(image).is_file():
         raise InputError(f"There is no image '{image}' here; go to the folder where 'fei explain' was called.")
-    return image, request
+    return Path(image), request
 
 
-def _parsed(command: str) -> tuple[Path, Request]:
-    """A command as a request; a ValueError or LookupError if it is none."""
-    words = shlex.split(command)[2:]
-    image, rest = Path(words[0]), words[1:]
-    pairs = list(zip(rest[::2], rest[1::2], strict=True))
-    given = dict(pairs)
-
-    def number(name: str) -> int | None:
-        return int(given[name]) if name in given else None
-
-    request = Request(
-        given["--model"], given["--method"], given.get("--target"), int(given["--seed"]), number("--steps"),
-        given.get("--preset"), given.get("--device", "auto"), given.get("--reference"), number("--batch-size"),
-        tuple(value for name, value in pairs if name == "--option"),
-    )  # fmt: skip
-    return image, request
-
-
-def _insertion(job: Job, image: Path, record: dict[str, Any], *maps: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _insertion(inquiry: Inquiry, seen: Look, *maps: np.ndarray[Any, Any]) -> dict[str, Any]:
     """The insertion of both maps, under the paper's protocol."""
     import torch
 
-    from fei.data import read_image
     from fei.metrics import insertion
 
-    inputs = job.classifier.preprocess(read_image(image))[None].to(job.device)
     values = [
         insertion(
-            job.classifier,
-            inputs,
-            torch.from_numpy(values)[None, None].to(job.device),
-            record["target"]["index"],
-            reference=job.request.reference,
-            generator=torch.Generator().manual_seed(record["seed"]),
+            inquiry.model,
+            seen.inputs,
+            torch.from_numpy(values)[None, None].to(seen.inputs.device),
+            inquiry.explained(seen),
+            reference=inquiry.reference,
+            generator=inquiry.generator,
         ).auc.item()
         for values in maps
     ]
@@ -224,12 +193,6 @@ def _conditions(then: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[An
 
 def _versions(versions: dict[str, str]) -> dict[str, str | None]:
     return {name: versions.get(name) for name in ("torch", "fei")}
-
-
-def _here() -> dict[str, str]:
-    from fei.cli._diagnostics import versions
-
-    return versions()
 
 
 def _score_name(metric: str, protocol: str, layer: str, _: float) -> str:

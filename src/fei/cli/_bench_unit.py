@@ -74,7 +74,7 @@ def compute_again(document: dict[str, Any], *, threads: int | None, device: str)
     from fei.bench.plan import parse_plan
     from fei.bench.plan.catalog import Catalog
     from fei.bench.units import DONE
-    from fei.cli._job import choose_device
+    from fei.common.device import choose_device
 
     plan = parse_plan(document["plan"])
     catalog = Catalog(plan)

@@ -1,11 +1,16 @@
-"""What all commands share: what goes to which stream, errors as one sentence, and exit codes."""
+"""What all commands share: options, what goes to which stream, errors as one sentence, and exit codes."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import shlex
 import sys
 import traceback
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -13,25 +18,7 @@ from fei.errors import FEIError, InputError
 
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-# Declared by each command so that it is accepted after it; `run` is who reads it.
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-SeedOption = Annotated[int, typer.Option(help="Seed of whatever is random: the same seed gives the same result.")]
-OutOption = Annotated[str, typer.Option(metavar="DIR", help="Folder for the results; made if it is not there.")]
-HtmlOption = Annotated[
-    bool, typer.Option("--html", help="Write explorer.html as well: one page to look into it all, without a server.")
-]
-
-MethodOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        "-o",
-        metavar="NAME=VALUE",
-        help="An option of the method, see 'fei methods NAME'; METHOD.NAME=VALUE for one of several methods.",
-        show_default=False,
-    ),
-]
+_SPEC = re.compile(r"[A-Za-z_]{2,}:")  # one letter would be a Windows drive
 
 
 def say(text: str = "") -> None:
@@ -47,6 +34,72 @@ def note(text: str) -> None:
 def print_json(document: Any) -> None:
     """Print a document for a machine on standard output."""
     typer.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: bool = False) -> None:
+    """Print a table: names at the left, and numbers flush right, or words that go on in the next line.
+
+    Args:
+        columns: Their titles.
+        rows: What is in them.
+        words: Whether the columns after the first hold words.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for number, column in enumerate(columns):
+        # what is typed as a name must not be broken over lines
+        table.add_column(
+            column,
+            no_wrap=not (words and number),
+            overflow="fold",
+            justify="left" if words or not number else "right",
+            style="" if number else "bold",
+        )
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console = Console()
+    # in a pipe there is no edge to keep to; a cut number would be a wrong one
+    width = console.width if words else max(console.width, console.measure(table).maximum)
+    console.print(table, width=width, crop=False)
+
+
+def aside() -> contextlib.AbstractContextManager[Any]:
+    """While this lasts, what a user's own network prints goes to standard error: it is not our result."""
+    return contextlib.redirect_stdout(sys.stderr)
+
+
+def command_line(words: Sequence[str], options: Mapping[str, Any]) -> str:
+    """The command that repeats a result; options without a value are left out."""
+    given = [str(word) for name, value in options.items() if value is not None for word in (name, value)]
+    return shlex.join(["fei", *words, *given])
+
+
+def find_images(words: Sequence[str], sample: int | None, seed: int) -> list[Path]:
+    """The image files that were named, in order, each once.
+
+    A word that is no folder, pattern or data set is taken as a file, whether there is one or not: who reads it tells.
+
+    Raises:
+        InputError: If a data set is not there.
+        DataError: If it cannot be used, or is empty.
+    """
+    from fei import data
+
+    found: dict[Path, None] = {}
+    for word in words:
+        several = not Path(word).is_file() and (Path(word).is_dir() or "*" in word or _SPEC.match(word) is not None)
+        if not several:
+            found[Path(word)] = None
+            continue
+        dataset = data.load(word)
+        for problem in dataset.problems:
+            note(f"warning: {problem}")
+        found |= dict.fromkeys(item.path for item in (dataset if sample is None else dataset.sample(sample, seed)))
+    return list(found)
 
 
 def sentence(error: BaseException) -> str:

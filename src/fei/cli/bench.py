@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from fei.cli import _options as opt
 from fei.cli._bench_drive import chosen_engine, drive, resume_command, say_difference, say_status, status_document
-from fei.cli._common import FAILURE, DebugOption, JsonOption, print_json, say
-from fei.cli._diagnostics import DeviceOption, print_table
+from fei.cli._common import FAILURE, print_json, print_table, say
 
 app = typer.Typer(
     name="bench",
@@ -63,13 +63,13 @@ def run(
     engine: EngineOption = "local",
     workers: WorkersOption = 0,
     threads: ThreadsOption = None,
-    device: DeviceOption = "auto",
+    device: opt.Device = "auto",
     address: AddressOption = None,
     gpus: GpusOption = None,
     unit_timeout: TimeoutOption = None,
     reuse: ReuseOption = None,
     as_json: LinesOption = False,
-    debug: DebugOption = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Compute what a plan asks for; in a folder where that was begun, what is missing."""
     from fei.bench.engine import runner
@@ -98,13 +98,13 @@ def resume(
     engine: EngineOption = "local",
     workers: WorkersOption = 0,
     threads: ThreadsOption = None,
-    device: DeviceOption = "auto",
+    device: opt.Device = "auto",
     address: AddressOption = None,
     gpus: GpusOption = None,
     unit_timeout: TimeoutOption = None,
     reuse: ReuseOption = None,
     as_json: LinesOption = False,
-    debug: DebugOption = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Go on with a run that was interrupted, or with a changed plan."""
     from fei.bench.engine import runner
@@ -125,7 +125,7 @@ def resume(
 
 
 @app.command()
-def status(folder: RunArgument, as_json: JsonOption = False, debug: DebugOption = False) -> None:
+def status(folder: RunArgument, as_json: opt.Json = False, debug: opt.Debug = False) -> None:
     """Tell how far a run is, also while it goes on."""
     from fei.bench.store import Store
 
@@ -147,8 +147,8 @@ def report(
     html: Annotated[
         bool, typer.Option("--html", help="Write report.html as well: one page to sort, filter and look into it all.")
     ] = False,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Write the tables and figures of a run, also of one that is not finished."""
     from fei.bench.report import write_report
@@ -186,8 +186,8 @@ def preset(
     out: Annotated[
         str | None, typer.Option(metavar="FILE", help="Where to; printed if not given.", show_default=False)
     ] = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Write the plan of one of the paper's tables or figures."""
     from fei.bench.plan import presets
@@ -214,7 +214,7 @@ def preset(
 def show(
     folder: RunArgument,
     key: Annotated[str, typer.Argument(metavar="KEY", help="A unit's key, or its first digits.", show_default=False)],
-    debug: DebugOption = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Print all that a run knows of one unit, as JSON that 'fei reproduce' takes."""
     from fei.bench.store import Store
@@ -230,8 +230,8 @@ def export(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="A file that ends in .parquet or .csv.", show_default=False)
     ],
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Write the scores of a run as one flat table."""
     from fei.bench.store import Store
@@ -249,8 +249,8 @@ def export(
 def diff(
     first: RunArgument,
     second: Annotated[str, typer.Argument(metavar="OTHER", help="The folder of another.", show_default=False)],
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Tell which numbers of two runs differ, and by how much; the exit code is 1 if any does."""
     from dataclasses import asdict
@@ -272,8 +272,8 @@ def merge(
     first: RunArgument,
     second: Annotated[str, typer.Argument(metavar="OTHER", help="The folder of another.", show_default=False)],
     out: Annotated[str, typer.Option(metavar="RUN", help="Folder for both together.", show_default=False)],
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Make one run of two: the rows and columns of both, with all that either has computed."""
     from fei.bench.store import Store

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import sys
@@ -12,43 +11,34 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import DebugOption, JsonOption, SeedOption, print_json, say
-from fei.cli._diagnostics import (
-    BatchSizeOption,
-    DeviceOption,
-    ModelOption,
-    PresetOption,
-    StepsOption,
-    command_line,
-    print_table,
-    versions,
-)
+from fei.cli import _options as opt
+from fei.cli._common import aside, command_line, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from fei.cli._job import Job
     from fei.metrics.black_image import BlackImage
+    from fei.service import Inquiry
 
 _RECORD, _TABLE = "black-image.json", "black-image.csv"
 
 
 def black_image(
-    model: ModelOption = "efficientnet_lite0",
+    model: opt.Model = opt.MODEL,
     methods: Annotated[
         str,
         typer.Option("--methods", "--method", metavar="NAMES", help="Optimisation methods, separated by commas."),
     ] = "fei-vm,fei-none",
     trials: Annotated[int, typer.Option(min=1, help="How many classes and colours to try.")] = 20,
-    steps: StepsOption = None,
-    preset: PresetOption = None,
+    steps: opt.Steps = None,
+    preset: opt.Preset = None,
     out: Annotated[
         str | None,
         typer.Option(metavar="DIR", help=f"Folder for {_RECORD} and {_TABLE}; no files without.", show_default=False),
     ] = None,
-    seed: SeedOption = 0,
-    device: DeviceOption = "auto",
-    batch_size: BatchSizeOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    seed: opt.Seed = 0,
+    device: opt.Device = "auto",
+    batch_size: opt.BatchSize = None,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Test whether methods find evidence where there is none: in a black image.
 
@@ -56,16 +46,19 @@ def black_image(
 
     The rate is the share of trials in which a blend of the two came to look like that class: lower is better.
     """
-    from fei.cli._job import Job
     from fei.common.files import prepare_folder
-    from fei.service.request import Request
+    from fei.service import Inquiry, Request
+    from fei.service.record import versions
 
     names = _checked_names(methods)
-    job = Job(Request(model, names[0], None, seed, steps, preset, device, None, batch_size))
+    given = {"steps": steps, "preset": preset}
+    request = Request.of(model, names, given, seed=seed, device=device, batch_size=batch_size)
+    with aside():
+        inquiry = Inquiry.of(request)
     folder = None if out is None else Path(out)
     if folder is not None:
         prepare_folder(folder)
-    entries, results = _test(job, names, trials, progress=not as_json and sys.stderr.isatty())
+    entries, results = _test(inquiry, trials, progress=not as_json and sys.stderr.isatty())
     options = {
         "--model": model,
         "--methods": ",".join(names),
@@ -103,37 +96,33 @@ def _checked_names(methods: str) -> list[str]:
     return names
 
 
-def _test(job: Job, names: list[str], trials: int, *, progress: bool) -> tuple[list[dict[str, Any]], list[BlackImage]]:
+def _test(inquiry: Inquiry, trials: int, *, progress: bool) -> tuple[list[dict[str, Any]], list[BlackImage]]:
     """Each method's record and result, on the same trials."""
-    import torch
-
-    from fei.methods import create
     from fei.metrics.black_image import black_image as measure
     from fei.progress import reporter
 
-    request = job.request
-    given = {"steps": request.steps, "preset": request.preset}
-    options = {name: value for name, value in given.items() if value is not None}
     entries, results = [], []
-    methods: dict[str, Any] = {name: create(name, **options) for name in names}
-    with reporter(progress, len(names) * trials) as tick, contextlib.redirect_stdout(sys.stderr):
+    methods: dict[str, Any] = dict(inquiry.methods)
+    with reporter(progress, len(methods) * trials) as tick, aside():
         for name, method in methods.items():
             started = time.perf_counter()
             result = measure(
-                job.classifier,
+                inquiry.model,
                 method,
                 trials=trials,
-                generator=torch.Generator().manual_seed(request.seed),
-                batch_size=request.batch_size,
+                generator=inquiry.generator,
+                batch_size=inquiry.batch_size,
                 progress=lambda done, total: tick(),
             )
             results.append(result)
-            entries.append(_entry(name, result, job, time.perf_counter() - started))
+            entries.append(_entry(name, result, inquiry, time.perf_counter() - started))
     return entries, results
 
 
-def _entry(name: str, result: BlackImage, job: Job, seconds: float) -> dict[str, Any]:
+def _entry(name: str, result: BlackImage, inquiry: Inquiry, seconds: float) -> dict[str, Any]:
     """A result as plain data."""
+    from fei.service.looking import label
+
     columns = zip(
         result.number.tolist(),
         result.target.tolist(),
@@ -158,7 +147,7 @@ def _entry(name: str, result: BlackImage, job: Job, seconds: float) -> dict[str,
             {
                 "trial": number,
                 "target": target,
-                "label": job.classifier.label(target),
+                "label": label(inquiry.model, target),
                 "reference": colour,
                 "success": success,
                 "phi": phi,

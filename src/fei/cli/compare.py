@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import (
-    FAILURE,
-    DebugOption,
-    HtmlOption,
-    JsonOption,
-    MethodOption,
-    OutOption,
-    SeedOption,
-    complain,
-    note,
-    print_json,
-    say,
-    sentence,
-)
-from fei.cli._images import ImagesArgument, SampleOption, find_images
+from fei.cli import _options as opt
+from fei.cli._common import FAILURE, aside, complain, find_images, note, print_json, print_table, say, sentence
 from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from fei.cli._comparison import Row
-    from fei.report.explorer import Shown
+    from fei.report.explorer import Panel, Shown
+    from fei.service import Inquiry
 
 _METHODS = "fei-vm,fei-ibm,fei-none,gradcam,saliency,random"
 
 
 def compare(
-    images: ImagesArgument,
+    images: opt.Images,
     methods: Annotated[
         str, typer.Option(metavar="NAMES", help="Methods, comma-separated; wildcards and 'all' work.")
     ] = _METHODS,
-    model: Annotated[str, typer.Option(metavar="SPEC", help="The network; see 'fei models'.")] = "efficientnet_lite0",
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="CLASS", help="Class to explain; the predicted one if not given.", show_default=False),
-    ] = None,
+    model: opt.Model = opt.MODEL,
+    target: opt.Target = None,
     protocol: Annotated[str, typer.Option(metavar="ID", help="How insertion and deletion are measured.")] = "fei-paper",
     layers: Annotated[
         str | None,
@@ -49,59 +35,68 @@ def compare(
             metavar="NAMES", help="Layers to look into, comma-separated; the network's stages.", show_default=False
         ),
     ] = None,
-    out: OutOption = "fei-out",
-    seed: SeedOption = 0,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps, for methods that take them.", show_default=False)
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Preset, for methods that have them.", show_default=False)
-    ] = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps or auto.")] = "auto",
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows in one forward pass.", show_default=False)] = None,
-    option: MethodOption = None,
-    sample: SampleOption = None,
-    html: HtmlOption = False,
+    out: opt.Out = opt.OUT,
+    seed: opt.Seed = 0,
+    steps: opt.Steps = None,
+    preset: opt.Preset = None,
+    device: opt.Device = "auto",
+    batch_size: opt.BatchSize = None,
+    option: opt.Options = None,
+    sample: opt.Sample = None,
+    html: opt.Html = False,
     black_image: Annotated[
         int,
         typer.Option(min=0, metavar="N", help="Trials of the black-image test for the optimisation methods."),
     ] = 0,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Compare methods on images: insertion and deletion, and what happens inside the network.
 
     Prints a table and writes for each image a figure (.comparison.png) and all numbers (.comparison.json).
 
-    With --html all of it is in one page, explorer.html, that opens from disk.
+    With --html all of it is in one page, explorer.html, that opens from disk. Steps and preset go to the methods that
+    have them.
     """
-    from fei.cli._comparison import Comparison
-    from fei.service.outputs import result_names, write_page
+    from fei.report.explorer import write_explorer
+    from fei.service import Inquiry, Request
+    from fei.service.outputs import PAGE, result_names
 
-    comparison = Comparison(
-        model, methods.split(","), target, protocol, layers.split(",") if layers else None, seed, steps, preset, device,
-        batch_size, option or [],
-    )  # fmt: skip
+    request = Request.of(
+        model,
+        methods.split(","),
+        {"steps": steps, "preset": preset},
+        option or [],
+        lenient=True,
+        target=target,
+        seed=seed,
+        device=device,
+        batch_size=batch_size,
+        protocol=protocol,
+        layers=layers.split(",") if layers else None,
+    )
     files = find_images(images, sample, seed)
     missing = [image for image in files if not image.is_file()]
     if missing:
         raise InputError(f"There is no image file '{missing[0]}'; check the path.")
-    everything: list[Row] = []
-    documents = []
-    pages: list[Shown] = []
     show = not as_json and sys.stderr.isatty()
-    tell = note if show else None
-    tests = comparison.black_images(black_image, tell=tell)
+    with aside():
+        inquiry = Inquiry.of(request, progress=show, tell=note if show else None)
+        tests = inquiry.black_images(black_image)
+    everything: list[_Numbers] = []
+    documents: list[dict[str, Any]] = []
+    pages: list[Shown] = []
     failures: list[DataError] = []
     for image, name in zip(files, result_names(files, Path(out)), strict=True):
         try:
-            rows, document, shown = comparison.run(image, Path(out), name, progress=show, tell=tell, tests=tests)
+            shown, document = _compare(inquiry, image, Path(out), name, tests)
         except DataError as error:  # an image that cannot be read does not stop the others
             complain(error, debug=debug)
             failures.append(error)
             continue
+        rows = [_numbers(panel) for panel in shown.panels]
         everything += rows
-        documents.append(document)
+        documents.append(document | {"request": request.model_dump(mode="json")})
         pages += [shown] if html else []
         if not as_json:
             say(f"{image}: {document['headline']}")
@@ -109,7 +104,7 @@ def compare(
             say(f"  {document['figure']}\n")
     if failures and len(files) > 1:
         note(f"{len(failures)} of {len(files)} images could not be read.")
-    page = write_page(Path(out), pages) if pages else None
+    page = str(write_explorer(Path(out) / PAGE, pages)) if pages else None
     if as_json:
         failed = {"error": " ".join(sentence(error) for error in failures)} if failures else {}
         print_json({"schema": 1, "results": documents, "page": page} | failed)
@@ -122,33 +117,115 @@ def compare(
     raise typer.Exit(FAILURE if failures else 0)
 
 
-def _table(rows: list[Row]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+@dataclass(frozen=True)
+class _Numbers:
+    """One method's numbers on one image; MSE and cosine are those of the last layer."""
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("method", no_wrap=True, min_width=max(len(row.method) for row in rows))
-    for column in ("insertion ↑", "deletion ↓", "MSE ↓", "cosine ↑", "passes", "seconds"):
-        table.add_column(column, justify="right")
-    for row in rows:
-        inside = (f"{row.mse:.4g}", f"{row.cosine:.3f}")
-        table.add_row(
-            row.method,
-            f"{row.insertion:.3f}",
-            f"{row.deletion:.3f}",
-            *inside,
-            f"{row.forwards:.0f}+{row.backwards:.0f}",
-            f"{row.seconds:.1f}",
-        )
-    Console(width=max(100, Console().width)).print(table)
+    method: str
+    insertion: float
+    deletion: float
+    mse: float
+    cosine: float
+    forwards: float
+    backwards: float
+    seconds: float
+    ties: float
 
 
-def _means(rows: list[Row]) -> list[Row]:
-    from dataclasses import replace
+def _numbers(panel: Panel) -> _Numbers:
+    evaluation, cost = panel.evaluation, panel.cost
+    assert evaluation is not None and cost is not None, "a comparison measures every map"  # noqa: S101, PT018
+    last = list(evaluation.internal.values())[-1]
+    return _Numbers(
+        panel.method,
+        evaluation.insertion.auc.item(),
+        evaluation.deletion.auc.item(),
+        last.mse.item(),
+        last.cosine.item(),
+        cost.forwards,
+        cost.backwards,
+        cost.seconds,
+        evaluation.insertion.ties.item(),
+    )
 
+
+def _compare(
+    inquiry: Inquiry, image: Path, folder: Path, name: str, tests: dict[str, Any]
+) -> tuple[Shown, dict[str, Any]]:
+    """Compare on one image, and write the figure and the numbers; what a page shows, and the numbers as written."""
+    from fei import protocols
+    from fei.common.files import prepare_folder, write_files
+    from fei.report.comparison import comparison as draw
+    from fei.report.overlay import figure_bytes, photo
+    from fei.service import look
+    from fei.service.record import versions
+
+    with aside():
+        seen = look(inquiry.model, image)  # what cannot be read is told before a folder is made
+        prepare_folder(folder)
+        shown = inquiry.compare(seen, tests)
+    headline = f"{shown.label}, {shown.probability:.1%} ({inquiry.spec}, {inquiry.protocol.id})"
+    figure = folder / f"{name}.comparison.png"
+    evaluations = {panel.method: panel.evaluation for panel in shown.panels if panel.evaluation is not None}
+    picture = draw(photo(shown.image), {p.method: p.map.numpy() for p in shown.panels}, evaluations, headline)
+    document = {
+        "schema": 1,
+        "image": str(image),
+        "model": inquiry.spec,
+        "target": {"index": shown.target, "label": shown.label},
+        "headline": headline,
+        "protocol": protocols.describe(inquiry.protocol),
+        "seed": inquiry.seed,
+        "figure": str(figure),
+        "versions": {name: versions()[name] for name in ("fei", "torch")},
+        "methods": [
+            asdict(_numbers(panel)) | {"config": dict(panel.config)} | _curves(panel) for panel in shown.panels
+        ],
+    }
+    text = json.dumps(document, indent=2) + "\n"
+    write_files(folder, {figure.name: figure_bytes(picture), f"{name}.comparison.json": text})
+    return shown, document
+
+
+def _curves(panel: Panel) -> dict[str, Any]:
+    evaluation: Any = panel.evaluation
+    return {
+        "curves": {
+            "fractions": evaluation.insertion.fractions.tolist(),
+            "insertion": evaluation.insertion.scores[0].tolist(),
+            "deletion": evaluation.deletion.scores[0].tolist(),
+        },
+        "layers": {
+            layer: {metric: values[0].item() for metric, values in vars(similar).items()}
+            for layer, similar in evaluation.internal.items()
+        },
+    }
+
+
+def _table(rows: list[_Numbers]) -> None:
+    columns = ["method", "insertion ↑", "deletion ↓", "MSE ↓", "cosine ↑", "passes", "seconds"]
+    print_table(
+        columns,
+        [
+            [
+                row.method,
+                f"{row.insertion:.3f}",
+                f"{row.deletion:.3f}",
+                f"{row.mse:.4g}",
+                f"{row.cosine:.3f}",
+                f"{row.forwards:.0f}+{row.backwards:.0f}",
+                f"{row.seconds:.1f}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _means(rows: list[_Numbers]) -> list[_Numbers]:
+    """The means of each method's numbers."""
     means = []
     for method in dict.fromkeys(row.method for row in rows):
-        same: list[Any] = [row for row in rows if row.method == method]
-        numbers = ("insertion", "deletion", "mse", "cosine", "forwards", "backwards", "seconds")
-        means.append(replace(same[0], **{n: sum(getattr(row, n) for row in same) / len(same) for n in numbers}))
+        same = [asdict(row) for row in rows if row.method == method]
+        numbers = {name: sum(row[name] for row in same) / len(same) for name in same[0] if name != "method"}
+        means.append(_Numbers(method, **numbers))
     return means

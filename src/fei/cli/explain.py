@@ -8,40 +8,24 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import (
-    FAILURE,
-    USAGE,
-    DebugOption,
-    HtmlOption,
-    JsonOption,
-    MethodOption,
-    OutOption,
-    SeedOption,
-    complain,
-    exit_code,
-    note,
-    print_json,
-    say,
-    sentence,
-)
-from fei.cli._images import ImagesArgument, SampleOption, find_images
+from fei.cli import _options as opt
+from fei.cli._common import FAILURE, USAGE, aside, complain, exit_code, find_images, note, print_json, say, sentence
 from fei.errors import InputError
-from fei.service.request import Request
 
-_MODEL, _METHOD, _OUT = "efficientnet_lite0", "fei-vm", "fei-out"
+if TYPE_CHECKING:
+    from fei.report.explorer import Shown
+    from fei.service import Inquiry, Request
 
-StepsOption = Annotated[
-    int | None, typer.Option(min=1, help="Optimisation steps; the preset's if not given.", show_default=False)
-]
+_METHOD = "fei-vm"
 
 
 def explain(
-    images: ImagesArgument,
-    model: Annotated[str, typer.Option(metavar="SPEC", help="The network; see 'fei models'.")] = _MODEL,
+    images: opt.Images,
+    model: opt.Model = opt.MODEL,
     method: Annotated[
         str | None,
         typer.Option(metavar="NAME", help=f"The method; see 'fei methods'. Default: {_METHOD}.", show_default=False),
@@ -52,24 +36,12 @@ def explain(
             metavar="NAME", help="Short for --method fei-NAME: vm, ivm, avm, ibm, bm, abm or none.", show_default=False
         ),
     ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CLASS",
-            help="Class to explain, by name or index; the predicted one if not given.",
-            show_default=False,
-        ),
-    ] = None,
-    out: OutOption = _OUT,
-    seed: SeedOption = 0,
-    steps: StepsOption = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(help="Settings of an optimisation method: paper or fast.", metavar="NAME", show_default=False),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="NAME", help="cpu, cuda, mps, or auto: CUDA where there is one, else the CPU.")
-    ] = "auto",
+    target: opt.Target = None,
+    out: opt.Out = opt.OUT,
+    seed: opt.Seed = 0,
+    steps: opt.Steps = None,
+    preset: opt.Preset = None,
+    device: opt.Device = "auto",
     reference: Annotated[
         str | None,
         typer.Option(
@@ -78,15 +50,13 @@ def explain(
             show_default=False,
         ),
     ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Rows in one forward pass; fewer need less memory.", show_default=False)
-    ] = None,
-    option: MethodOption = None,
-    sample: SampleOption = None,
-    html: HtmlOption = False,
-    as_json: JsonOption = False,
+    batch_size: opt.BatchSize = None,
+    option: opt.Options = None,
+    sample: opt.Sample = None,
+    html: opt.Html = False,
+    as_json: opt.Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
-    debug: DebugOption = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Explain why a network sees what it sees in images.
 
@@ -96,8 +66,19 @@ def explain(
 
     With --html its faithfulness is measured, and all images are in one page, explorer.html, that opens from disk.
     """
-    name = _method_name(method, variant)
-    request = Request(model, name, target, seed, steps, preset, device, reference, batch_size, tuple(option or ()))
+    from fei.service import Request
+
+    request = Request.of(
+        model,
+        [_method_name(method, variant)],
+        {"steps": steps, "preset": preset},
+        option or [],
+        target=target,
+        seed=seed,
+        device=device,
+        reference=reference,
+        batch_size=batch_size,
+    )
     voice = _Voice(as_json, quiet, debug)
     outcome = _explain_all(request, find_images(images, sample, seed), Path(out), voice, html=html)
     if as_json:
@@ -106,15 +87,16 @@ def explain(
 
 
 def demo(
-    steps: StepsOption = None,
-    out: OutOption = _OUT,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    steps: opt.Steps = None,
+    out: opt.Out = opt.OUT,
+    seed: opt.Seed = 0,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Explain a photograph of a cat with the network that came with the install."""
     from fei.common.files import prepare_folder, write_file
     from fei.data import demo_image
+    from fei.service import Request
 
     folder = Path(out)
     prepare_folder(folder)
@@ -126,13 +108,13 @@ def demo(
         say(f"Which pixels make a network see a cat in {photograph}?")
         say("FEI looks for those that keep both its answer and the way it gets there.")
         say("The network, EfficientNet-Lite0, came with the install. This takes a minute.\n")
-    request = Request(_MODEL, _METHOD, None, seed, steps, None, "auto", None, None)
+    request = Request.of(opt.MODEL, [_METHOD], {"steps": steps}, seed=seed)
     outcome = _explain_all(request, [photograph], folder, _Voice(as_json, False, debug))
     if as_json:
         print_json(outcome.document())
     elif outcome.results:
         second = outcome.results[0]["prediction"]["top5"][1]["label"]
-        to_folder = [] if out == _OUT else ["--out", out]
+        to_folder = [] if out == opt.OUT else ["--out", out]
         say("\nOpen the picture. Then ask about the network's second thought, or any class:\n")
         say("  " + shlex.join(["fei", "explain", str(photograph), "--target", second, *to_folder]))
     raise typer.Exit(outcome.exit_code())
@@ -184,13 +166,15 @@ def _explain_all(request: Request, images: list[Path], folder: Path, voice: _Voi
     if len(missing) == len(set(images)):
         return outcome
 
-    from fei.cli._job import Job
     from fei.common.files import prepare_folder
-    from fei.service.outputs import result_names, write_page
+    from fei.report.explorer import write_explorer
+    from fei.service import Inquiry
+    from fei.service.outputs import PAGE, result_names
 
-    job = Job(request)
-    prepare_folder(folder)
     progress = voice.talks and sys.stderr.isatty()
+    with aside():
+        inquiry = Inquiry.of(request, progress=progress)
+    prepare_folder(folder)
     pages = []
     for number, (image, name) in enumerate(zip(images, result_names(images, folder), strict=True), 1):
         if image in missing:
@@ -198,21 +182,41 @@ def _explain_all(request: Request, images: list[Path], folder: Path, voice: _Voi
         if progress and len(images) > 1:
             note(f"{image} ({number} of {len(images)})")
         try:
-            record = job.explain(image, folder, name, progress=progress)
-            pages += [job.shown(record)] if html else []
+            record, shown = _explain_one(request, inquiry, image, folder, name, html=html)
         except Exception as error:
             fail(image, error)
             continue
+        pages += [] if shown is None else [shown]
         outcome.results.append(record)
         if voice.talks:
             say(_summary(record))
     if pages:
-        outcome.page = write_page(folder, pages)
+        outcome.page = str(write_explorer(folder / PAGE, pages))
         if voice.talks:
             say(f"Explore: {outcome.page}")
     if outcome.failures and len(images) > 1:
         note(f"{len(outcome.failures)} of {len(images)} images could not be explained.")
     return outcome
+
+
+def _explain_one(
+    request: Request, inquiry: Inquiry, image: Path, folder: Path, name: str, *, html: bool
+) -> tuple[dict[str, Any], Shown | None]:
+    """The record of one image, as it was written, with the paths of the files; and what a page shows of it."""
+    from dataclasses import replace
+
+    from fei.service import explanation_files, look
+    from fei.service.outputs import write_results
+
+    with aside():
+        seen = look(inquiry.model, image)
+        found = inquiry.find(request.method, seen)
+        record, contents = explanation_files(inquiry, request, seen, found)
+        record["files"] = write_results(folder, name, contents)
+        if not html:
+            return record, None
+        shown = inquiry.shown(seen, [inquiry.measure(seen, found)])
+    return record, replace(shown, command=f"{record['command']} --html")
 
 
 def _report_missing(images: list[Path], fail: Callable[[Path, Exception], None]) -> None:

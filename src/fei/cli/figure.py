@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fei.cli._common import DebugOption, JsonOption, MethodOption, SeedOption, note, print_json, say
-from fei.cli._images import SampleOption, find_images
+from fei.cli import _options as opt
+from fei.cli._common import aside, find_images, note, print_json, say
 from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from fei.bench.report.grids import Panel
     from fei.bench.report.numbers import Numbers
     from fei.report.explorer import Shown
+    from fei.service import Request
 
 _METHODS = {
     "figure-1": "fei-none,extremal-perturbation,fei-vm",
@@ -41,23 +41,19 @@ def figure(
         typer.Option(metavar="NAMES", help="Methods, comma-separated; the paper's, or all of a run's, if not given."),
     ] = None,
     out: Annotated[str, typer.Option(metavar="FILE", help="A file that ends in .svg, .pdf or .png.")] = "figure.svg",
-    model: Annotated[
-        str | None, typer.Option(metavar="SPEC", help="The network; efficientnet_lite0 if not given.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(metavar="CLASS", help="Class to explain; the predicted one if not given.")
-    ] = None,
-    seed: SeedOption = 0,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps, for methods that take them.")] = None,
-    preset: Annotated[str | None, typer.Option(metavar="NAME", help="Preset, for methods that have them.")] = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps or auto.")] = "auto",
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows in one forward pass.")] = None,
-    option: MethodOption = None,
-    sample: SampleOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    model: Annotated[str | None, typer.Option(metavar="SPEC", help=f"The network; {opt.MODEL} if not given.")] = None,
+    target: opt.Target = None,
+    seed: opt.Seed = 0,
+    steps: opt.Steps = None,
+    preset: opt.Preset = None,
+    device: opt.Device = "auto",
+    batch_size: opt.BatchSize = None,
+    option: opt.Options = None,
+    sample: opt.Sample = None,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
-    """Draw maps over their photographs, one row an image, one column a method.
+    """Draw maps over their photographs, one row per image, one column per method.
 
     figure-1 puts letters below, and under each map its insertion and the MSE that it leaves inside the network.
     """
@@ -65,6 +61,7 @@ def figure(
     from fei.bench.report.style import picture
     from fei.bench.store import Store
     from fei.common.files import write_file
+    from fei.service import Request
 
     file = Path(out)
     form = file.suffix.lower().removeprefix(".")
@@ -75,16 +72,28 @@ def figure(
         raise InputError(f"The figure's file '{out}' ends in none of {', '.join(_FORMS)}; give one that does.")
     if not file.parent.is_dir():
         raise InputError(f"There is no folder '{file.parent}' for the figure; make it first.")
-    settings = {"model": model, "target": target, "steps": steps, "preset": preset, "option": option, "sample": sample}
+    asked = {"model": model, "target": target, "steps": steps, "preset": preset, "option": option, "sample": sample}
     if len(images) == 1 and Store.exists(Path(images[0])):
-        given = [f"--{name.replace('_', '-')}" for name, value in settings.items() if value is not None]
+        given = [f"--{name}" for name, value in asked.items() if value is not None]
         if given:
             raise InputError(f"The maps of a run are there already; leave {', '.join(given)} away.")
         panels = _panels_of_run(Path(images[0]), methods)
     else:
         show = not as_json and sys.stderr.isatty()
-        names = methods or _METHODS[layout]
-        panels = [_panel_of_images(images, names, settings, seed, device, batch_size, show=show)]
+        names = (methods or _METHODS[layout]).split(",")
+        request = Request.of(
+            model or opt.MODEL,
+            names,
+            {"steps": steps, "preset": preset},
+            option or [],
+            lenient=True,
+            target=target,
+            seed=seed,
+            device=device,
+            batch_size=batch_size,
+            protocol=_PROTOCOL,
+        )
+        panels = [_panel_of_images(request, find_images(images, sample, seed), show=show)]
     write_file(file, picture(draw(panels), form), what="figure")
     if as_json:
         print_json({"schema": 1, "figure": out, "layout": layout, "methods": list(panels[0].names)})
@@ -92,38 +101,23 @@ def figure(
         say(out)
 
 
-def _panel_of_images(
-    words: list[str],
-    names: str,
-    settings: dict[str, Any],
-    seed: int,
-    device: str,
-    batch_size: int | None,
-    *,
-    show: bool,
-) -> Panel:
+def _panel_of_images(request: Request, files: list[Path], *, show: bool) -> Panel:
     """Compute the maps of some images."""
     from fei.bench.report.grids import Panel
-    from fei.cli._comparison import Comparison
-    from fei.data import read_image
     from fei.report.overlay import photo
+    from fei.service import Inquiry, look
 
-    spec = settings["model"] or "efficientnet_lite0"
-    comparison = Comparison(
-        spec, names.split(","), settings["target"], _PROTOCOL, None, seed, settings["steps"], settings["preset"],
-        device, batch_size, settings["option"] or [],
-    )  # fmt: skip
-    files = find_images(words, settings["sample"], seed)
-    for image in files:  # what cannot be read is told before the work
-        read_image(image)
-    shown = [comparison.shown(image, progress=show, tell=note if show else None) for image in files]
+    with aside():
+        inquiry = Inquiry.of(request, progress=show, tell=note if show else None)
+        seen = [look(inquiry.model, image) for image in files]  # what cannot be read is told before the work
+        shown = [inquiry.compare(one, {}) for one in seen]
     return Panel(
         title="",
         names=[panel.method for panel in shown[0].panels],
         photographs=[photo(one.image) for one in shown],
         maps=[[panel.map.numpy() for panel in one.panels] for one in shown],
         scores=[_reached(one) for one in shown],
-        foot=f"{spec}, {shown[0].protocol if isinstance(shown[0].protocol, str) else shown[0].protocol.id}",
+        foot=f"{request.model}, {inquiry.protocol.id}",
     )
 
 
@@ -152,7 +146,7 @@ def _panels_of_run(folder: Path, methods: str | None) -> list[Panel]:
     panels: list[Panel] = []
     reasons: list[str] = []
     # a network that is loaded for its pictures may print what is no result
-    with Store.open(folder, readonly=True) as store, contextlib.redirect_stdout(sys.stderr):
+    with Store.open(folder, readonly=True) as store, aside():
         numbers = Numbers(store)
         rows = None if methods is None else _rows(numbers, methods.split(","))
         for pair, each in enumerate(numbers.plan.pairs):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import DebugOption, JsonOption, SeedOption, note, print_json, say
-from fei.cli._diagnostics import DeviceOption, ModelOption, command_line, versions
+from fei.cli import _options as opt
+from fei.cli._common import command_line, note, print_json, say
 from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def finetune(
             show_default=False,
         ),
     ],
-    model: ModelOption = "efficientnet_lite0",
+    model: opt.Model = "efficientnet_lite0",
     test: Annotated[
         str | None,
         typer.Option(
@@ -64,10 +64,10 @@ def finetune(
         ),
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images in one pass; fewer need less memory.")] = 16,
-    seed: SeedOption = 0,
-    device: DeviceOption = "auto",
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    seed: opt.Seed = 0,
+    device: opt.Device = "auto",
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Train a network on images of other classes, and write weights that --model SPEC:FILE takes.
 
@@ -75,10 +75,11 @@ def finetune(
 
     Ctrl-C ends the training and keeps the best so far.
     """
-    from fei.cli._job import choose_device
+    from fei.common.device import choose_device
     from fei.common.files import prepare_folder
     from fei.models import finetune as training
     from fei.models import load
+    from fei.service.record import versions
 
     file, where = _checked_file(out), choose_device(device)
     images, tests = training.load_sets(data, test, seed)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import DebugOption, JsonOption, note, print_json, say
+from fei.cli import _options as opt
+from fei.cli._common import note, print_json, print_table, say
 
 if TYPE_CHECKING:
     from fei.methods import Entry
@@ -19,8 +20,8 @@ def models(
             metavar="PATTERN", help="List the networks of such a name: 'torchvision:res*'.", show_default=False
         ),
     ] = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """List the networks that --model takes: how they are written, or those whose name matches a pattern."""
     from fei.models import available, describe
@@ -31,7 +32,7 @@ def models(
         print_json({"models": found, **summaries})
         return
     if pattern is None:
-        _print_table(["model", "what it is"], [[form, describe(form)] for form in found])
+        print_table(["model", "what it is"], [[form, describe(form)] for form in found], words=True)
         say("Try one:  fei explain photo.jpg --model " + found[0])
         return
     for spec in found:
@@ -44,8 +45,8 @@ def methods(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="A method, to read all about it.", show_default=False)
     ] = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """List the attribution methods that --method takes, or describe one with its options."""
     from fei.methods import available, describe
@@ -55,9 +56,10 @@ def methods(
         print_json({"methods": [_document(entry) for entry in entries]})
     elif name is None:
         for family in dict.fromkeys(entry.family for entry in entries):
-            _print_table(
+            print_table(
                 [family, "passes", "what it does and who described it"],
                 [[e.name, e.cost, f"{e.summary} ({e.source})"] for e in entries if e.family == family],
+                words=True,
             )
         say("Passes: forward + backward, one image, default options, besides a few to look at the network.")
         say("Read about one:  fei methods rise        Try one:  fei explain photo.jpg --method rise -o samples=500")
@@ -77,23 +79,8 @@ def _describe(entry: Entry) -> None:
     if entry.options:
         say("\nOptions, to be given as -o NAME=VALUE:\n")
         rows = [[option.name, option.type, str(_shown(option.default)), option.help] for option in entry.options]
-        _print_table(["option", "type", "default", "what it is"], rows)
+        print_table(["option", "type", "default", "what it is"], rows, words=True)
 
 
 def _shown(default: Any) -> Any:
     return list(default) if isinstance(default, tuple) else default
-
-
-def _print_table(columns: list[str], rows: list[list[str]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for number, column in enumerate(columns):
-        # What is typed as a name must not be broken over lines.
-        table.add_column(column, no_wrap=number == 0, overflow="fold", style="bold" if number == 0 else "")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)

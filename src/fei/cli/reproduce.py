@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import FAILURE, DebugOption, JsonOption, print_json, say
-from fei.cli._diagnostics import DeviceOption
+from fei.cli import _options as opt
+from fei.cli._common import FAILURE, print_json, say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,9 +32,9 @@ def reproduce(
         int | None,
         typer.Option(min=1, help="Torch's threads; as many as then if not given.", show_default=False),
     ] = None,
-    device: DeviceOption = "auto",
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    device: opt.Device = "auto",
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Compute a result again and tell whether it came out the same; the exit code is 1 if not.
 
@@ -43,16 +43,16 @@ def reproduce(
     """
     from fei.cli._bench_reproduce import repeat
 
-    comparison = repeat(result, threads, device, progress=not as_json and sys.stderr.isatty())
+    again = repeat(result, threads, device, progress=not as_json and sys.stderr.isatty())
     if as_json:
-        print_json({"schema": 1, "result": result, **comparison.document()})
+        print_json({"schema": 1, "result": result, **again.document()})
     else:
-        say(f"{result}: {comparison.sentence()}")
-    raise typer.Exit(0 if comparison.matched else FAILURE)
+        say(f"{result}: {again.sentence()}")
+    raise typer.Exit(0 if again.matched else FAILURE)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Repetition:
     """A result then and now.
 
     Attributes:

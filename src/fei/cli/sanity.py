@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import sys
 import time
 from pathlib import Path
@@ -11,23 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fei.cli._common import DebugOption, JsonOption, OutOption, SeedOption, print_json, say
-from fei.cli._diagnostics import (
-    BatchSizeOption,
-    DeviceOption,
-    ModelOption,
-    PresetOption,
-    StepsOption,
-    command_line,
-    print_table,
-    versions,
-)
+from fei.cli import _options as opt
+from fei.cli._common import aside, command_line, print_json, print_table, say
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-    from fei.cli._job import Job
     from fei.metrics.randomization import Randomization
 
 _COLUMNS = {"ssim": "SSIM", "spearman": "Spearman", "spearman_abs": "|Spearman|", "hog": "HOG"}
@@ -37,7 +25,7 @@ _MOST_OF_NAME = 26  # what fits over a picture
 
 def sanity(
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="An image file.", show_default=False)],
-    model: ModelOption = "efficientnet_lite0",
+    model: opt.Model = opt.MODEL,
     method: Annotated[str, typer.Option(metavar="NAME", help="The method; see 'fei methods'.")] = "fei-vm",
     layers: Annotated[
         str,
@@ -46,49 +34,55 @@ def sanity(
     mode: Annotated[
         str, typer.Option(metavar="NAME", help="cascading: all layers so far, or independent: each alone.")
     ] = "cascading",
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CLASS",
-            help="Class to explain, by name or index; the predicted one if not given.",
-            show_default=False,
-        ),
-    ] = None,
-    out: OutOption = "fei-out",
-    seed: SeedOption = 0,
-    steps: StepsOption = None,
-    preset: PresetOption = None,
-    device: DeviceOption = "auto",
-    batch_size: BatchSizeOption = None,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
+    target: opt.Target = None,
+    out: opt.Out = opt.OUT,
+    seed: opt.Seed = 0,
+    steps: opt.Steps = None,
+    preset: opt.Preset = None,
+    device: opt.Device = "auto",
+    batch_size: opt.BatchSize = None,
+    as_json: opt.Json = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Test whether a method's map changes as a network loses its weights, layer by layer from the logits down.
 
     Prints how similar each map is to the original one, where lower is better, and writes the maps side by side
     (.sanity.png) and all numbers (.sanity.json).
     """
-    from fei.cli._job import Job
     from fei.common.files import prepare_folder, write_files
-    from fei.data import read_image
+    from fei.metrics.randomization import cascading_randomization
     from fei.report.overlay import figure_bytes
-    from fei.service.record import record_text
-    from fei.service.request import Request
+    from fei.service import Inquiry, Request, look
+    from fei.service.looking import label
+    from fei.service.record import digest, record_text, versions
 
-    picture = read_image(image)
-    job = Job(Request(model, method, target, seed, steps, preset, device, None, batch_size))
-    inputs = job.classifier.preprocess(picture)[None].to(job.device)
+    given = {"steps": steps, "preset": preset}
+    request = Request.of(model, [method], given, target=target, seed=seed, device=device, batch_size=batch_size)
     folder = Path(out)
-    prepare_folder(folder)
-    started = time.perf_counter()
-    result = _randomize(job, inputs, layers, mode, progress=not as_json and sys.stderr.isatty())
-    seconds = time.perf_counter() - started
+    with aside():
+        inquiry = Inquiry.of(request)
+        tested: Any = inquiry.methods[request.method]
+        seen = look(inquiry.model, image)
+        prepare_folder(folder)
+        started = time.perf_counter()
+        result = cascading_randomization(
+            inquiry.model,
+            tested,
+            seen.inputs,
+            target=inquiry.target,
+            layers=int(layers) if layers.strip().isdecimal() else [name.strip() for name in layers.split(",")],
+            mode=mode,
+            generator=inquiry.generator,
+            batch_size=batch_size,
+            progress=not as_json and sys.stderr.isatty(),
+        )
+        seconds = time.perf_counter() - started
     options = {
         "--model": model,
-        "--method": job.method_name,
+        "--method": request.method,
         "--layers": layers,
         "--mode": mode,
-        "--target": job.target,
+        "--target": inquiry.target,
         "--seed": seed,
         "--steps": steps,
         "--preset": preset,
@@ -98,10 +92,10 @@ def sanity(
     explained = int(result.targets[0])
     document: dict[str, Any] = {
         "schema": 1,
-        "image": {"path": image, "sha256": hashlib.sha256(Path(image).read_bytes()).hexdigest()},
+        "image": {"path": image, "sha256": digest(Path(image))},
         "model": model,
-        "method": job.method_name,
-        "target": {"index": explained, "label": job.classifier.label(explained)},
+        "method": request.method,
+        "target": {"index": explained, "label": label(inquiry.model, explained)},
         "mode": mode,
         "layers": result.layers,
         "similarity": {name: values[:, 0].tolist() for name, values in result.similarity.items()},
@@ -111,32 +105,13 @@ def sanity(
         "command": command_line(["sanity", image], options),
     }
     names = {"picture": f"{Path(image).stem}.sanity.png", "record": f"{Path(image).stem}.sanity.json"}
-    figure = _strip(inputs[0], result)
+    figure = _strip(seen.inputs[0], result)
     write_files(folder, {names["picture"]: figure_bytes(figure), names["record"]: record_text(document)})
     files = {kind: str(folder / name) for kind, name in names.items()}
     if as_json:
         print_json(document | {"files": files})
     else:
         _say_result(document, files)
-
-
-def _randomize(job: Job, inputs: Tensor, layers: str, mode: str, *, progress: bool) -> Randomization:
-    import torch
-
-    from fei.metrics.randomization import cascading_randomization
-
-    with contextlib.redirect_stdout(sys.stderr):  # what a user's own network prints is not our result
-        return cascading_randomization(
-            job.classifier,
-            job.method,
-            inputs,
-            target=job.target,
-            layers=int(layers) if layers.strip().isdecimal() else [name.strip() for name in layers.split(",")],
-            mode=mode,
-            generator=torch.Generator().manual_seed(job.request.seed),
-            batch_size=job.request.batch_size,
-            progress=progress,
-        )
 
 
 def _say_result(document: dict[str, Any], files: dict[str, str]) -> None:

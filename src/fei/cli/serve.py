@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from fei.cli._common import DebugOption, note, say
+from fei.cli import _options as opt
+from fei.cli._common import note, say
 
 
 def serve(
@@ -36,7 +37,7 @@ def serve(
         ),
     ] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps or auto.")] = "auto",
-    debug: DebugOption = False,
+    debug: opt.Debug = False,
 ) -> None:
     """Open a web page on this machine: give a photo, choose methods, watch them work, explore what they found.
 
@@ -44,7 +45,7 @@ def serve(
     """
     from fei.app.limits import Limits
     from fei.app.server import LOOPBACK, ServeOptions, serving
-    from fei.cli._job import choose_device
+    from fei.common.device import choose_device
 
     limits = Limits(int(max_upload_mb * 1e6), max_pixels, max_seconds, queue)
     options = ServeOptions(model or ["efficientnet_lite0"], host, port, limits, example or [], choose_device(device))

@@ -1,16 +1,12 @@
-"""Where results go: a folder that can be written to, names that do not collide, and files that appear whole."""
+"""Where results go: names that do not collide, and files that appear whole."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fei.common.files import write_files
-
-if TYPE_CHECKING:
-    from fei.report.explorer import Shown
 
 PICTURE, MAP, EXPLANATION, RECORD = ".overlay.png", ".map.npy", ".explanation.safetensors", ".json"
 PAGE = "explorer.html"
@@ -38,35 +34,23 @@ def result_names(images: Sequence[Path], folder: Path) -> list[str]:
     return names
 
 
-def write_page(folder: Path, shown: Sequence[Shown]) -> str:
-    """Write the explorer into a folder, and say where it is.
-
-    Raises:
-        DataError: If the disk refuses.
-    """
-    from fei.report.explorer import write_explorer
-
-    return str(write_explorer(folder / PAGE, shown))
-
-
-def result_files(folder: Path, name: str) -> dict[str, str]:
-    """The results of that name that are in a folder, by what they are."""
-    files = {kind: folder / (name + end) for kind, end in _ENDINGS.items()}
-    return {kind: str(file) for kind, file in files.items() if file.exists()}
-
-
-def write_results(folder: Path, name: str, contents: Mapping[str, bytes | str]) -> None:
-    """Write the results of an image, by what they are; they replace those of its name together.
+def write_results(folder: Path, name: str, contents: Mapping[str, bytes | str]) -> dict[str, str]:
+    """Write the results of an image, by their endings; they replace those of its name together.
 
     The record comes last: where it is there, the other files belong to it. A result that was not made this time does
     not stay behind from an earlier run.
 
+    Returns:
+        The files, by what they are.
+
     Raises:
         DataError: If the disk refuses.
     """
-    files = {name + end: contents[kind] for kind, end in _ENDINGS.items() if kind in contents}
-    gone = [name + end for kind, end in _ENDINGS.items() if kind not in contents]
+    made = {kind: name + end for kind, end in _ENDINGS.items() if end in contents}
+    gone = [name + end for end in _ENDINGS.values() if end not in contents]
+    files = {file: contents[file.removeprefix(name)] for file in made.values()}
     write_files(folder, files, what=f"results of '{name}'", gone=gone)
+    return {kind: str(folder / file) for kind, file in made.items()}
 
 
 def _canonical(path: Path) -> str:

@@ -2,106 +2,76 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fei import __version__
 from fei import methods as registry
 from fei.core.randomness import image_digest
 from fei.errors import InputError
-from fei.protocols import Protocol, available
+from fei.protocols import available
 from fei.references import Reference, ReferenceSpec
+from fei.service.request import option_text
+
+if TYPE_CHECKING:
+    from fei.service.inquiry import Inquiry
+    from fei.service.looking import Look
 
 
-@dataclass(frozen=True)
-class Making:
-    """What a page is made from.
-
-    Attributes:
-        model: The network.
-        sources: The file of each image; ``None`` where it came as values.
-        methods: By name, a method, an explanation or maps.
-        target_given: Whether the caller named the class.
-        seed: Of whatever is random.
-        protocol: How insertion and deletion are measured.
-        reference: R as the caller gave it.
-    """
-
-    model: nn.Module
-    sources: Sequence[str | None]
-    methods: Mapping[str, Any]
-    target_given: bool
-    seed: int
-    protocol: Protocol
-    reference: ReferenceSpec
-
-    @property
-    def protocol_reference(self) -> ReferenceSpec:
-        """R for the protocol: nothing where it fixes what replaces pixels."""
-        return self.reference if self.protocol.replacement == "reference" else None
-
-    @property
-    def spec(self) -> str:
-        """What `fei.models.load` loads this network from; empty where it was made otherwise."""
-        return str(getattr(self.model, "spec", ""))
-
-
-def facts(making: Making, number: int, x: Tensor, target: int) -> dict[str, str]:
+def facts(inquiry: Inquiry, seen: Look) -> dict[str, str]:
     """What a reader should know, in the order of its importance."""
-    named = _reference_words(making.reference)
-    replaced = named if making.protocol.replacement == "reference" else "fixed by the protocol"
+    named = _reference_words(inquiry.reference)
+    replaced = named if inquiry.protocol.replacement == "reference" else "fixed by the protocol"
     return {
-        "network": making.spec or type(making.model).__name__,
-        "image": making.sources[number] or "given as values",
-        "input": f"{' × '.join(map(str, x.shape[1:]))}, SHA-256 {image_digest(x[0])[:16]}…",
-        "target": f"class {target}, {'asked for' if making.target_given else 'the prediction'}",
-        "protocol": making.protocol.id,
+        "network": inquiry.spec or type(inquiry.model).__name__,
+        "image": seen.source or "given as values",
+        "input": f"{' × '.join(map(str, seen.inputs.shape[1:]))}, SHA-256 {image_digest(seen.inputs[0])[:16]}…",
+        "target": f"class {inquiry.explained(seen)}, {'the prediction' if inquiry.target is None else 'asked for'}",
+        "protocol": inquiry.protocol.id,
         "reference R": f"{replaced}; for methods: {named}" if replaced != named else named,
-        "seed": str(making.seed),
+        "seed": str(inquiry.seed),
         "versions": f"fei {__version__}, torch {torch.__version__}, Python {platform.python_version()}",
     }
 
 
-def code(making: Making, number: int, target: int) -> str:
+def code(inquiry: Inquiry, seen: Look) -> str:
     """Python that makes the page of one image again; what it cannot know is left to the reader in a comment."""
-    source = making.sources[number]
-    model = f"fei.models.load({making.spec!r})" if making.spec else "...  # your network, in evaluation mode"
+    source = seen.source
+    model = f"fei.models.load({inquiry.spec!r})" if inquiry.spec else "...  # your network, in evaluation mode"
     images = "[" + repr(source) + "]" if source is not None else "...  # the network's input, (1, C, H, W)"
     lines = ["import fei", "from fei.service import collect", "", f"model = {model}", f"images = {images}"]
     lines.append("methods = {")
-    for name, method in making.methods.items():
+    for name, method in inquiry.methods.items():
         lines.append(f"    {name!r}: {_creation(name, method)}")
-    arguments = [f"target={target}"] if making.target_given else []
-    arguments += [f"seed={making.seed}", f"protocol={making.protocol.id!r}"]
-    if making.reference is not None:
-        simple = isinstance(making.reference, str | float | int | Reference)
-        arguments.append(f"reference={making.reference!r}" if simple else "reference=...")
+    arguments = [f"target={inquiry.target}"] if inquiry.target is not None else []
+    arguments += [f"seed={inquiry.seed}", f"protocol={inquiry.protocol.id!r}"]
+    if inquiry.reference is not None:
+        simple = isinstance(inquiry.reference, str | float | int | Reference)
+        arguments.append(f"reference={inquiry.reference!r}" if simple else "reference=...")
     lines += ["}", f"shown = collect(model, images, methods, {', '.join(arguments)})", 'shown.save("explorer.html")']
     return "\n".join(line.replace("Reference(", "fei.Reference(") for line in lines) + "\n"
 
 
-def command(making: Making, number: int, target: int) -> str | None:
+def command(inquiry: Inquiry, seen: Look) -> str | None:
     """The command that makes the page of one image again; ``None`` where the command line cannot say it."""
-    source = making.sources[number]
-    options = {name: given_options(name, method) for name, method in making.methods.items()}
+    source = seen.source
+    options = {name: given_options(name, method) for name, method in inquiry.methods.items()}
     told = {name: given for name, given in options.items() if given is not None}
-    if source is None or not making.spec or making.reference is not None or len(told) < len(options):
+    if source is None or not inquiry.spec or inquiry.reference is not None or len(told) < len(options):
         return None
-    if making.protocol.id not in available():
+    if inquiry.protocol.id not in available():
         return None
-    words = ["fei", "compare", source, "--model", making.spec, "--methods", ",".join(options)]
-    words += ["--target", str(target)] if making.target_given else []
-    words += ["--protocol", making.protocol.id, "--seed", str(making.seed)]
+    words = ["fei", "compare", source, "--model", inquiry.spec, "--methods", ",".join(options)]
+    words += ["--target", str(inquiry.target)] if inquiry.target is not None else []
+    words += ["--protocol", inquiry.protocol.id, "--seed", str(inquiry.seed)]
     for name, given in told.items():
         for option, value in given.items():
-            words += ["--option", f"{name}.{option}={_text(value)}"]
+            words += ["--option", f"{name}.{option}={option_text(value)}"]
     return shlex.join([*words, "--html"])
 
 
@@ -127,10 +97,6 @@ def _creation(name: str, method: Any) -> str:
     if given is None:
         return "...,  # a method, its explanation, or its maps"
     return f"fei.methods.create({', '.join([repr(name), *(f'{key}={value!r}' for key, value in given.items())])}),"
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _reference_words(reference: ReferenceSpec) -> str:

@@ -1,4 +1,4 @@
-"""The record of one explanation: what was explained, what came out, and what it takes to repeat it."""
+"""The record of one explanation: what was asked, what came out, what it takes to repeat it, and the files of it all."""
 
 from __future__ import annotations
 
@@ -6,72 +6,88 @@ import hashlib
 import io
 import json
 import platform
-import shlex
-from dataclasses import dataclass
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from fei import __version__
-
-if TYPE_CHECKING:
-    from fei.core.explanation import Explanation
-    from fei.models import Classifier
-    from fei.service.request import Request
+from fei.core.explanation import Explanation
+from fei.report import panel as draw
+from fei.report import photo
+from fei.report.explorer import Panel
+from fei.report.overlay import figure_bytes
+from fei.service.inquiry import Inquiry
+from fei.service.looking import Look, label
+from fei.service.outputs import EXPLANATION, MAP, PICTURE, RECORD
+from fei.service.request import Request
 
 SCHEMA = 1
+_MOST_OF_SPEC = 40  # a path may be longer than the picture is wide
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """What the network says: its best classes with their probabilities, and the probabilities of all."""
+def explanation_files(
+    inquiry: Inquiry, request: Request, seen: Look, found: Panel, *, image_path: str | None = None
+) -> tuple[dict[str, Any], dict[str, bytes | str]]:
+    """What one method found on one image, as it is written.
 
-    classes: list[int]
-    best: list[float]
-    probabilities: list[float]
+    Args:
+        inquiry: The network and the methods.
+        request: What was asked for, with one method.
+        seen: The image, from a file.
+        found: What the method found.
+        image_path: What to call the image's file; by default as it was given.
+
+    Returns:
+        The record as plain data, and the contents of the files by their endings, the record's among them.
+    """
+    record = make_record(inquiry, request, seen, found, image_path or str(seen.source))
+    attribution = found.map.float().numpy()
+    contents: dict[str, bytes | str] = {MAP: array_bytes(attribution), RECORD: record_text(record)}
+    if found.explanation is not None:
+        contents[EXPLANATION] = found.explanation.to_bytes()
+    best, target = record["prediction"], record["target"]
+    shown = "the prediction" if target["index"] == best["index"] else f"{target['probability']:.1%}"
+    spec = request.model if len(request.model) <= _MOST_OF_SPEC else f"…{request.model[-_MOST_OF_SPEC:]}"
+    details = [f"explained: {target['label']} ({shown})", found.method, spec]
+    details += [] if found.explanation is None else [f"steps {found.explanation.config['settings']['steps']}"]
+    headline = f"Predicted: {best['label']}, {best['probability']:.1%}"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # a class name in a script that the font lacks
+        words = "  ·  ".join([*details, f"seed {request.seed}"])
+        contents[PICTURE] = figure_bytes(draw(photo(seen.inputs[0]), attribution, headline=headline, details=words))
+    return record, contents
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What a method found: the map (H, W), the class it explains, who chose that, how, and more where there is more."""
-
-    method: str
-    attribution: np.ndarray[Any, np.dtype[np.float32]]
-    target: int
-    chosen_by: str
-    explanation: Explanation | None
-    config: dict[str, Any]
-
-
-def make_record(
-    image: Path, request: Request, classifier: Classifier, prediction: Prediction, finding: Finding, seconds: float
-) -> dict[str, Any]:
-    """The record as plain data."""
-    top = [
-        {"index": index, "label": classifier.label(index), "probability": probability}
-        for index, probability in zip(prediction.classes, prediction.best, strict=True)
-    ]
-    explanation = finding.explanation
+def make_record(inquiry: Inquiry, request: Request, seen: Look, found: Panel, image_path: str) -> dict[str, Any]:
+    """The record as plain data; arguments as for `explanation_files`."""
+    top = [vars(guess) for guess in seen.guesses]
+    explanation, cost = found.explanation, found.cost
+    target = inquiry.explained(seen)
+    spelled = _spelled_out(request, found)
     return {
         "schema": SCHEMA,
-        "image": {"path": str(image), "sha256": _digest(image)},
+        "image": {"path": image_path, "sha256": digest(Path(str(seen.source)))},
         "model": request.model,
         "prediction": top[0] | {"top5": top},
         "target": {
-            "index": finding.target,
-            "label": classifier.label(finding.target),
-            "probability": prediction.probabilities[finding.target],
-            "chosen_by": finding.chosen_by,
+            "index": target,
+            "label": label(inquiry.model, target),
+            "probability": float(seen.probabilities[target]),
+            "chosen_by": "prediction" if inquiry.target is None else "option",
         },
-        "method": finding.method,
-        "config": finding.config,
+        "method": found.method,
+        "config": {"settings": dict(found.config), "threads": torch.get_num_threads()}
+        if explanation is None
+        else dict(explanation.config),
         "trace": None if explanation is None else summarize_trace(explanation),
         "seed": request.seed,
-        "seconds": round(seconds, 3),
-        "versions": {"fei": __version__, "torch": str(torch.__version__), "python": platform.python_version()},
-        "command": _command(image, request, finding),
+        "seconds": 0.0 if cost is None else round(cost.seconds, 3),
+        "versions": versions(),
+        "request": spelled.model_dump(mode="json"),
+        "command": spelled.command(image_path),
     }
 
 
@@ -85,6 +101,17 @@ def array_bytes(values: np.ndarray[Any, Any]) -> bytes:
     file = io.BytesIO()
     np.save(file, values, allow_pickle=False)
     return file.getvalue()
+
+
+def digest(file: Path) -> str:
+    """The SHA-256 of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """What a number depends on."""
+    return {"fei": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
 
 
 def summarize_trace(explanation: Explanation) -> dict[str, Any]:
@@ -106,30 +133,11 @@ def summarize_trace(explanation: Explanation) -> dict[str, Any]:
     return {"masks": masks, "clipped": {site: float(share[0].mean()) for site, share in trace.clipped.items()}}
 
 
-def _command(image: Path, request: Request, finding: Finding) -> str:
-    """The command that repeats this, with what was left to defaults spelled out, since defaults may change."""
-    options: dict[str, Any] = {
-        "--model": request.model,
-        "--method": finding.method,
-        "--target": finding.target if finding.chosen_by == "option" else None,
-        "--seed": request.seed,
-        "--steps": request.steps,
-        "--preset": request.preset,
-        "--reference": request.reference,
-        "--batch-size": request.batch_size,
-        "--device": request.device,
-    }
-    extra = [word for option in request.options for word in ("--option", option)]
-    if finding.explanation is not None:
-        config = finding.explanation.config
-        options["--steps"], options["--preset"] = config["settings"]["steps"], config["settings"]["preset"]
-        options["--reference"], options["--device"] = config["reference"]["kind"], config["device"].split(":")[0]
-    words = ["fei", "explain", str(image)]
-    for name, value in options.items():
-        words += [] if value is None else [name, str(value)]
-    return shlex.join(words + extra)
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def _spelled_out(request: Request, found: Panel) -> Request:
+    """The request of one method with what was left to defaults spelled out, since defaults may change."""
+    changes: dict[str, Any] = {"methods": {found.method: dict(request.methods[found.method])}}
+    if found.explanation is not None:
+        config = found.explanation.config
+        changes["methods"][found.method] |= {name: config["settings"][name] for name in ("steps", "preset")}
+        changes |= {"reference": config["reference"]["kind"], "device": config["device"].split(":")[0]}
+    return request.model_copy(update=changes)

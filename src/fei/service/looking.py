@@ -1,0 +1,135 @@
+"""An image as a network takes it, and what the network says of it: decoded once, predicted once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from fei import models
+from fei.common.words import in_brief
+from fei.core.scoring import logits_of, top_classes
+from fei.data import read_image
+from fei.errors import InputError, ModelError
+from fei.models import Classifier
+from fei.report.explorer import Guess
+
+_BEST = 5
+ImageSource = str | os.PathLike[str] | Image.Image
+
+
+@dataclass(frozen=True)
+class Look:
+    """One image under one network.
+
+    Attributes:
+        name: What the image is called.
+        source: Its file; ``None`` where it came as values.
+        inputs: The network's input (1, C, H, W).
+        size: Width and height of the image before it became an input.
+        probabilities: What the network gives each class.
+        guesses: The best classes.
+    """
+
+    name: str
+    source: str | None
+    inputs: Tensor
+    size: tuple[int, int]
+    probabilities: Tensor
+    guesses: tuple[Guess, ...]
+
+
+def look(model: nn.Module, image: ImageSource | Tensor, *, name: str | None = None) -> Look:
+    """Read an image and let a network see it.
+
+    Args:
+        model: The network, in evaluation mode.
+        image: A file or a PIL image, if the network says how it takes these; or its input (1, C, H, W).
+        name: What to call the image; by default as its file.
+
+    Raises:
+        InputError: If the network does not take files, or there is no such file.
+        DataError: If the file cannot be read.
+        ModelError: If the network does not say anything that can be used.
+    """
+    source = os.fspath(image) if isinstance(image, str | os.PathLike) else None
+    if isinstance(image, Tensor):
+        inputs, size = image, (image.shape[3], image.shape[2])
+    else:
+        preprocess = getattr(model, "preprocess", None)
+        if preprocess is None:
+            raise InputError("This network does not say how it takes files; give its inputs as a tensor (N, C, H, W).")
+        pixels = image if isinstance(image, Image.Image) else read_image(image)
+        device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+        inputs, size = preprocess(pixels)[None].to(device), pixels.size
+    with torch.no_grad():
+        probabilities = logits_of(model(inputs.clone()), 1).float().softmax(1)[0]
+    if not probabilities.isfinite().all():
+        raise ModelError(
+            f"The network{_called(model)} returns NaN or infinite values for this image; check its weights and its "
+            "input range."
+        )
+    called = name or ("image" if source is None else Path(source).name)
+    return Look(called, source, inputs, size, probabilities, tuple(guesses(model, probabilities[None])[0]))
+
+
+def guesses(model: nn.Module, probabilities: Tensor) -> list[list[Guess]]:
+    """The best classes of each row of probabilities, the best first."""
+    best, classes = top_classes(probabilities, _BEST)
+    return [
+        [Guess(index, label(model, index), value) for index, value in zip(indices, values, strict=True)]
+        for indices, values in zip(classes.tolist(), best.tolist(), strict=True)
+    ]
+
+
+def label(model: nn.Module, index: int) -> str:
+    """What a network calls a class."""
+    name: Any = getattr(model, "label", None)
+    return str(name(index)) if callable(name) else f"class {index}"
+
+
+def load_network(spec: str, device: torch.device) -> Classifier:
+    """Load a network and try it out on grey: one that fails should fail before the work.
+
+    Raises:
+        InputError: If there is no such network.
+        ModelError: If it cannot be loaded, or does not work.
+    """
+    classifier = models.load(spec).to(device)
+    count_classes(classifier, device)
+    return classifier
+
+
+def count_classes(classifier: Classifier, device: torch.device) -> int:
+    """How many classes a network tells apart, from a look at grey.
+
+    Raises:
+        ModelError: If it does not work.
+    """
+    side = classifier.input_size
+    try:
+        with torch.no_grad():
+            logits = classifier(torch.full((1, 3, side, side), 0.5, device=device))
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"The network{_called(classifier)} fails on an image of {side} × {side} pixels ({in_brief(error)}); it "
+            "must take RGB in [0, 1] of shape (N, 3, H, W)."
+        ) from error
+    if logits.ndim != 2:
+        raise ModelError(
+            f"The network{_called(classifier)} returns the shape {tuple(logits.shape)} for one image; it must return "
+            "logits of shape (1, classes)."
+        )
+    return int(logits.shape[1])
+
+
+def _called(model: nn.Module) -> str:
+    spec = getattr(model, "spec", "")
+    return f" '{spec}'" if spec else ""
