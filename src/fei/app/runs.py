@@ -257,7 +257,7 @@ class Lane:
                     f"The server is busy and {waiting} more run(s) wait already; try again in a few minutes."
                 )
             self._runs.append(run)
-            self._thread.submit(run.run)
+            self._thread.submit(lambda: run.over or run.run())
 
     def ahead(self, run: PageRun) -> int:
         """How many runs come before one that waits."""

@@ -74,7 +74,7 @@ def serving(options: ServeOptions) -> Iterator[str]:
         DataError: If an example cannot be read.
     """
     if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
-        raise InputError('Starlette and uvicorn are not installed and needed for this; run pip install "fei[serve]".')
+        raise InputError('Starlette and uvicorn are not both installed; run pip install "fei[serve]".')
     from fei.app.web import Gate, build_application
 
     with ExitStack() as stack:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
@@ -213,14 +214,14 @@ class Gate:
         headers = Headers(scope=scope)
         host, origin, length = headers.get("host", ""), headers.get("origin"), headers.get("content-length", "0")
         try:
-            name, page = urlsplit(f"//{host}").hostname, urlsplit(origin or "").netloc
+            name = urlsplit(f"//{host}").hostname
         except ValueError:
-            name = page = None
+            name = None
         if self._hosts and name not in self._hosts:
             return PlainTextResponse("This server does not go by that name.", 421, _CLOSE)
-        if scope["method"] not in ("GET", "HEAD") and origin is not None and page != host:
+        if scope["method"] not in ("GET", "HEAD") and origin is not None and origin.partition("://")[2] != host:
             return PlainTextResponse("Only the page itself may ask for this.", 403, _CLOSE)
-        if not (length.isascii() and length.isdigit()) or int(length) > most:
+        if not re.fullmatch("[0-9]{1,18}", length) or int(length) > most:
             return PlainTextResponse(reason, 413, _CLOSE)
         return None
 
