@@ -48,7 +48,7 @@ def main() -> None:
     from fei.app import server
     from fei.app.limits import Limits
 
-    server._SWEEP_SECONDS = given["sweep_seconds"]
+    server._SWEEP_SECONDS, server._HEAD_SECONDS = given["sweep_seconds"], given["head_seconds"]
     options = server.ServeOptions(
         given["models"], port=0, limits=Limits(**given["limits"]), grace=given["grace"], temporary=Path(given["folder"])
     )

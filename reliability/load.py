@@ -99,6 +99,7 @@ def server(root: Path, *, kernel: bool, quick: bool) -> Iterator[Server]:
         "log": str(log),
         "grace": 2,
         "sweep_seconds": 1 if quick else 5,
+        "head_seconds": 2 if quick else 10,  # for who says nothing: too long to wait for in a quick look
     }
     words = [sys.executable, "-B", str(HERE / "_load_server.py"), json.dumps(given)]
     if kernel:
