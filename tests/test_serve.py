@@ -167,7 +167,8 @@ def test_a_network_that_does_not_work_is_told_at_the_start(tmp_path):
 def test_a_network_that_fails_on_a_photo_is_told_and_the_others_are_offered(tmp_path, network_file, capsys):
     networks = load_networks([f"{network_file}:{name}" for name in ("tiny", "picky")], CPU)
     photo = read_photo(png(), tmp_path, networks, 10**6)
-    assert photo.looks["nets.py:picky"] == "This network fails on the photo (KeyError); choose another one."
+    sentence = "This network fails on the photo (KeyError); the server's terminal shows more."
+    assert photo.looks["nets.py:picky"] == sentence
     assert "/a/secret/path" in capsys.readouterr().err
     assert len(photo.told()["classes"]["nets.py:tiny"]) == 5
 
@@ -348,6 +349,8 @@ class FakeJob:
         self.owner, self.log, self.go, self.over = owner, log, threading.Event(), False
 
     def run(self):
+        if self.over:  # as of a real one, see below
+            return
         self.log.append(self.owner)
         self.go.wait(30)
         self.over = True
@@ -376,6 +379,15 @@ def test_jobs_run_one_at_a_time_in_the_order_they_came():
     lane.submit(FakeJob("e", log))
     lane.close()
     assert log == ["a", "b", "c cancelled", "b cancelled", "d cancelled", "e cancelled"]
+
+
+def test_a_run_that_was_cancelled_while_it_waited_does_nothing_when_its_turn_comes(tiny, photo):
+    job = run_of(tiny, photo, "random")
+    job.cancel()
+    assert (job.state, job.message) == (STOPPED, "The run was cancelled.")
+    job.run()
+    assert (job.state, job.cards["random"].state) == (STOPPED, "waiting")
+    assert list(photo.file.parent.iterdir()) == [photo.file]
 
 
 def test_without_a_queue_a_free_server_still_works():

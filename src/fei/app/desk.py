@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ class Visit:
     """One visitor.
 
     Attributes:
-        key: What the visitor's page calls itself.
         folder: A folder of the visitor's own, under a name of ours.
         seen: When something was heard last.
         photo: The photo, when there is one.
@@ -41,7 +40,6 @@ class Visit:
         lock: Held while the photo or the run is exchanged, and never for long.
     """
 
-    key: str
     folder: Path
     seen: float
     photo: Photo | None = None
@@ -94,7 +92,7 @@ class Visits:
                     raise InputError(f"{self._most} visitors are here already; try again in a few minutes.")
                 folder = self._folder / secrets.token_hex(16)
                 folder.mkdir()
-                self._visits[key] = Visit(key, folder, self._clock())
+                self._visits[key] = Visit(folder, self._clock())
             self._visits[key].seen = self._clock()
             return self._visits[key]
 
@@ -233,10 +231,8 @@ class Desk:
     def told(self, key: str) -> dict[str, Any]:
         """What the visitor's page shows: photo and run. Of two answers, the one with the larger number is newer."""
         visit = self.visits.find(key)
-        if visit is None:
-            return {"number": next(self._numbers), "photo": None, "run": None}
-        with visit.lock:
-            photo, run = visit.photo, visit.run
+        with nullcontext() if visit is None else visit.lock:
+            photo, run = (None, None) if visit is None else (visit.photo, visit.run)
             return {
                 "number": next(self._numbers),
                 "photo": None if photo is None else photo.told(),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 from fei.data.images import MAX_FILE_BYTES, MAX_PIXELS
-from fei.errors import InputError
+from fei.errors import FEIError, InputError
 
 SEEDS = 2**32
 """Seeds are below this: a browser's numbers are exact up to 2^53, and nobody types more."""
@@ -54,6 +56,14 @@ class Limits:
     def too_large(self) -> str:
         """What a visitor with too large a file is told."""
         return f"The photo has more than {self.upload_bytes / 1e6:g} MB; save it smaller."
+
+
+def sentence(error: Exception, what: str) -> str:
+    """An error as a visitor reads it; what is no fault of the visitor's is told on the server's terminal too."""
+    if isinstance(error, FEIError):
+        return str(error)
+    traceback.print_exception(error, file=sys.stderr)
+    return f"{what} ({type(error).__name__}); the server's terminal shows more."
 
 
 def one_of(what: str, value: Any, known: Collection[str]) -> str:

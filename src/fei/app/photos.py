@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import copy
 import io
-import sys
-import threading
-import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
 import torch
 from PIL import Image
 
+from fei.app.limits import sentence
 from fei.data.images import read_image
-from fei.errors import DataError, FEIError, InputError
+from fei.errors import DataError, InputError
 from fei.models import Classifier
 from fei.service import Look, load_network, look
 
@@ -32,13 +30,11 @@ class Offered:
         spec: What `fei.models.load` takes.
         classifier: The network itself; only the run that goes on uses it.
         twin: A copy, which looks at one visitor's photo during the run of another: methods hang hooks on modules.
-        lock: Held by who uses the copy.
     """
 
     spec: str
     classifier: Classifier
     twin: Classifier
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 def load_networks(specs: Sequence[str], device: torch.device) -> dict[str, Offered]:
@@ -105,26 +101,17 @@ def read_photo(content: bytes, folder: Path, networks: Mapping[str, Offered], mo
     looks: dict[str, Look | str] = {}
     for name, network in networks.items():
         try:
-            with network.lock:
-                looks[name] = replace(look(network.twin, image, name=file.name), source=str(file))
-        except FEIError as error:
-            looks[name] = str(error)
+            looks[name] = replace(look(network.twin, image, name=file.name), source=str(file))
         except Exception as error:  # the network's own code may raise anything
-            traceback.print_exception(error, file=sys.stderr)
-            looks[name] = f"This network fails on the photo ({type(error).__name__}); choose another one."
-    return Photo(file, jpeg(image, _PREVIEW), looks)
+            looks[name] = sentence(error, "This network fails on the photo")
+    return Photo(file, encoded(image, most=_PREVIEW), looks)
 
 
-def jpeg(image: Image.Image, most: int | None = None) -> bytes:
-    """An image as the bytes of a JPEG file; made smaller where a longest side is given."""
+def encoded(image: Image.Image, kind: str = "JPEG", most: int | None = None) -> bytes:
+    """An image as the bytes of a file of a kind; made smaller where a longest side is given."""
     if most is not None:
         image = image.copy()
         image.thumbnail((most, most))
-    return encoded(image, "JPEG")
-
-
-def encoded(image: Image.Image, kind: str) -> bytes:
-    """An image as the bytes of a file of a kind."""
     file = io.BytesIO()
     image.save(file, kind, quality=85)
     return file.getvalue()

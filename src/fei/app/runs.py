@@ -5,10 +5,8 @@ from __future__ import annotations
 import inspect
 import secrets
 import shutil
-import sys
 import threading
 import time
-import traceback
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +19,9 @@ from PIL import Image
 from torch import Tensor
 
 from fei import methods
-from fei.app.photos import Photo, jpeg
-from fei.errors import FEIError, InputError
+from fei.app.limits import sentence
+from fei.app.photos import Photo, encoded
+from fei.errors import InputError
 from fei.models import Classifier
 from fei.report.explorer import Panel, Shown, explorer_html
 from fei.report.overlay import overlay, photo
@@ -53,7 +52,7 @@ class Card:
     def show(self, image: Tensor, attribution: Tensor) -> None:
         """Keep a picture of a map (H, W) over the image (3, H, W)."""
         picture = overlay(photo(image), attribution.detach().cpu().numpy())
-        self.picture, self.framed, self.frame = jpeg(Image.fromarray(picture)), time.monotonic(), self.frame + 1
+        self.picture, self.framed, self.frame = encoded(Image.fromarray(picture)), time.monotonic(), self.frame + 1
 
     def words(self) -> str:
         """How far it is, and for how long it will take."""
@@ -70,18 +69,10 @@ class Card:
 
 @dataclass(eq=False)
 class PageRun:
-    """One run of several methods on one photo.
-
-    Args:
-        classifier: The network.
-        request: What was asked for, checked.
-        photo: The photo, in whose folder the results go into one of their own.
-        seen: What the network sees in it.
-        owner: Whose run it is.
-        seconds: How long it may take.
+    """One run: what was asked for, checked, on what a network sees in a photo, for its owner, in bounded time.
 
     Attributes:
-        token: Its name, which no other run has.
+        token: Its name, which no other run has, and that of a folder for its results beside the photo.
         state: "waiting", "running", "done" or "stopped".
         message: Why it stopped, or how long it took, for the visitor.
         cards: How far its methods are, by name.
@@ -120,10 +111,8 @@ class PageRun:
     def check(self) -> None:
         """Raise if it has to end."""
         if not self._reason and time.monotonic() - self._started > self.seconds:
-            self._reason = (
-                f"The run took longer than {self.seconds:g} s and was stopped; choose fewer or quicker methods, or the "
-                "preset fast."
-            )
+            took = f"The run took longer than {self.seconds:g} s and was stopped"
+            self._reason = f"{took}; choose fewer or quicker methods, or the preset fast."
         if self._reason:
             raise Stopped(self._reason)
 
@@ -253,11 +242,10 @@ class Lane:
                 raise InputError("Your last run is not over yet; wait for it, or cancel it.")
             waiting = len(self._runs) - 1
             if waiting >= self._length:
-                raise InputError(
-                    f"The server is busy and {waiting} more run(s) wait already; try again in a few minutes."
-                )
+                busy = f"The server is busy and {waiting} more run(s) wait already"
+                raise InputError(f"{busy}; try again in a few minutes.")
             self._runs.append(run)
-            self._thread.submit(lambda: run.over or run.run())
+            self._thread.submit(run.run)
 
     def ahead(self, run: PageRun) -> int:
         """How many runs come before one that waits."""
@@ -272,14 +260,6 @@ class Lane:
                 if not run.over:
                     run.cancel("The server was stopped.")
         self._thread.shutdown()
-
-
-def sentence(error: Exception, what: str) -> str:
-    """An error as a visitor reads it; what is no fault of the visitor's is told on the server's terminal too."""
-    if isinstance(error, FEIError):
-        return str(error)
-    traceback.print_exception(error, file=sys.stderr)
-    return f"{what} ({type(error).__name__}); the server's terminal shows more."
 
 
 def _span(seconds: float) -> str:

@@ -19,7 +19,7 @@ import torch
 
 from fei.app.desk import GRACE, Desk, Visits
 from fei.app.limits import Limits
-from fei.app.photos import encoded, jpeg, load_networks
+from fei.app.photos import encoded, load_networks
 from fei.app.runs import Lane
 from fei.common.lock import Lock
 from fei.data.images import demo_image, read_image
@@ -144,7 +144,7 @@ def _examples(files: Sequence[Path], limits: Limits) -> list[tuple[str, bytes, b
         images = [(file.stem, read_image(file, max_pixels=limits.pixels), file.read_bytes()) for file in files]
     else:
         images = [(name, image, encoded(image, "PNG")) for name in _EXAMPLES for image in [demo_image(name)]]
-    return [(name, content, jpeg(image, _THUMBNAIL)) for name, image, content in images]
+    return [(name, content, encoded(image, most=_THUMBNAIL)) for name, image, content in images]
 
 
 @contextmanager

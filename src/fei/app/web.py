@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import secrets
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -24,8 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fei import methods
 from fei.app.desk import Desk
-from fei.app.limits import SEEDS, Limits
-from fei.app.runs import sentence
+from fei.app.limits import SEEDS, Limits, sentence
 from fei.core.settings import PRESETS
 from fei.report import explorer
 from fei.report.shell import document, policy
@@ -208,7 +208,7 @@ class Gate:
         photo = scope["path"].endswith("/photo")
         most, reason = (self._limits.upload_bytes, self._limits.too_large) if photo else (_WORDS_BYTES, "Too long.")
         answer = self._refusal(scope, most, reason) or self._application
-        await answer(scope, _Body(receive, most, reason), _bounded(send))
+        await answer(scope, _limited(receive, most, reason), _bounded(send))
 
     def _refusal(self, scope: Scope, most: int, reason: str) -> Response | None:
         headers = Headers(scope=scope)
@@ -226,26 +226,25 @@ class Gate:
         return None
 
 
-class _Body:
-    """A request's body, of bounded size, that arrives in bounded time."""
+def _limited(receive: Receive, most: int, reason: str) -> Receive:
+    """How a request's body comes in: of bounded size, and in bounded time."""
+    until, length, complete = time.monotonic() + _BODY_SECONDS, 0, False
 
-    def __init__(self, receive: Receive, most: int, reason: str) -> None:
-        self._receive, self._left, self._reason, self._complete = receive, most, reason, False
-        self._until = asyncio.get_running_loop().time() + _BODY_SECONDS
-
-    async def __call__(self) -> Message:
-        if self._complete:  # what comes now is that the browser left, whenever it does
-            return await self._receive()
-        left = self._until - asyncio.get_running_loop().time()
+    async def body() -> Message:
+        nonlocal length, complete
+        if complete:  # what comes now is that the browser left, whenever it does
+            return await receive()
         try:
-            message = await asyncio.wait_for(self._receive(), min(max(left, 0), _PAUSE_SECONDS))
+            message = await asyncio.wait_for(receive(), min(max(until - time.monotonic(), 0), _PAUSE_SECONDS))
         except TimeoutError as error:
             raise HTTPException(408, "The request came too slowly.", _CLOSE) from error
-        self._left -= len(message.get("body", b""))
-        if self._left < 0:
-            raise HTTPException(413, self._reason, _CLOSE)
-        self._complete = not message.get("more_body", False)
+        length += len(message.get("body", b""))
+        if length > most:
+            raise HTTPException(413, reason, _CLOSE)
+        complete = not message.get("more_body", False)
         return message
+
+    return body
 
 
 def _bounded(send: Send) -> Send:

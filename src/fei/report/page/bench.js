@@ -105,15 +105,7 @@ function listen() {
     paintOpacity();
     writeAddress(false);
   });
-  const restore = () => { readAddress(); buildAll(); };
-  addEventListener("popstate", restore);
-  addEventListener("hashchange", restore);
-  let width = $("main").clientWidth;
-  new ResizeObserver(() => {
-    if ($("main").clientWidth === width) return;
-    width = $("main").clientWidth;
-    buildUnit();
-  }).observe($("main"));
+  listenToShell(() => { readAddress(); buildAll(); }, buildUnit);
 }
 
 function buildHead() {

@@ -63,3 +63,33 @@ function columnWidth(element) {
   const whole = Math.max(280, element.clientWidth || document.documentElement.clientWidth - 32);
   return Math.floor(matchMedia("(min-width: 800px)").matches ? (whole - 32) / 2 : whole);
 }
+
+// Layers of a network, each with a lane in which the values of some columns stand
+
+/** Where a value stands in its lane, from 0 to 1; errors by their logarithms. */
+function laneScale(metric, values) {
+  if (metric !== "mse") {
+    const low = Math.min(0, ...values);
+    return (value) => (value - low) / (1 - low);
+  }
+  const positive = values.filter((value) => value > 0);
+  const low = Math.log(Math.min(...positive)), high = Math.log(Math.max(...positive));
+  return (value) => (value > 0 ? Math.max(0, (Math.log(value) - low) / (high - low || 1)) : 0);
+}
+
+/** A table of layers; columns are { kind, head, title, values, texts }, the first in front. */
+function laneTable(metric, heading, place, names, columns) {
+  return h("table", { class: "lanes", "data-metric": metric },
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, heading), h("th", { scope: "col" }, metric === "mse" ? "logarithmic" : "0 … 1"),
+      ...columns.map(({ kind, head, title }) => h("th", { scope: "col", class: `number ${kind}`, title }, head)))),
+    h("tbody", {}, ...names.map((name, i) => {
+      const dots = columns.filter(({ values }) => Number.isFinite(values[i])).map(({ kind, values }) => {
+        const dot = h("span", { class: `dot ${kind}` });
+        dot.style.left = `${100 * place(values[i])}%`;
+        return dot;
+      });
+      return h("tr", {}, h("th", { scope: "row" }, name),
+        h("td", {}, h("div", { class: "lane", "aria-hidden": "true" }, ...dots.reverse())),
+        ...columns.map(({ kind, texts }) => h("td", { class: `number ${kind}` }, texts[i])));
+    })));
+}

@@ -220,16 +220,12 @@ function listen() {
   for (const slot of SLOTS) {
     $(`pick-${slot}`).addEventListener("change", () => pick(slot, $(`pick-${slot}`).value || null));
   }
-  addEventListener("popstate", restore);
-  addEventListener("hashchange", restore);
-  let width = $("main").clientWidth;
-  new ResizeObserver(() => {
-    if (!data || $("main").clientWidth === width) return; // it grows and shrinks in height all the time
-    width = $("main").clientWidth;
+  listenToShell(restore, () => {
+    if (!data) return;
     layOut(data);
     buildInside(current());
     requestPaint();
-  }).observe($("main"));
+  });
 }
 
 function onClick(event) {
@@ -237,7 +233,7 @@ function onClick(event) {
   if (!button || pressTool(button)) return;
   const { slot, image, method, a, b } = button.dataset;
   const plain = {
-    skip: () => $("stage").focus(),
+    skip: () => ($("stage").offsetParent ? $("stage") : $("file")).focus(),
     play: () => play(!playing),
     swap: () => choose({ a: state.b, b: state.a }),
     "zoom-in": () => zoomAt(1.5),

@@ -25,11 +25,9 @@ function give(file) {
 
 function order(event) {
   event.preventDefault();
-  const chosen = (name) => [...document.querySelectorAll(`#asked input[name=${name}]:checked`)].map(({ value }) => value);
-  ask("run", JSON.stringify({
-    network: $("network").value, target: chosen("target")[0] ?? null, methods: chosen("method"), preset: chosen("preset")[0],
-    seed: Number($("seed").value),
-  }), "trouble");
+  const asked = new FormData($("asked"));
+  const words = { ...Object.fromEntries(asked), methods: asked.getAll("method"), seed: Number(asked.get("seed")) };
+  ask("run", JSON.stringify(words), "trouble");
 }
 
 /** Show what the server says, unless something newer is shown: answers may overtake each other. */
@@ -80,7 +78,7 @@ function showRun(run, before) {
   $("main").classList.remove("explored");
   $("dock").hidden = true;
   greet();
-  if (run?.state === "done") open(run);
+  if (run?.state === "done") open(run).catch(({ message }) => { $("trouble").textContent = message; });
 }
 
 function buildCards(cards) {
@@ -109,11 +107,7 @@ async function open({ token }) {
   scrollTo(0, 0);
 }
 
-function greet() {
-  $("headline").textContent = "Which pixels does the network need?";
-  $("summary").textContent = "FEI looks for the pixels that keep both a network’s answer and the way it gets there. Give a "
-    + "photo, choose what to explain and how, and run.";
-}
+const greet = () => Object.entries($("studio").dataset).forEach(([id, words]) => { $(id).textContent = words; });
 
 /** What can be chosen. */
 function buildOffer() {

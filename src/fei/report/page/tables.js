@@ -74,9 +74,7 @@ function buildHow(image) {
   const facts = Object.entries(image.provenance);
   $("facts").replaceChildren(...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
   const sources = [["Copy as command", "command", image.command], ["Copy as code", "code", image.code]];
-  $("sources").replaceChildren(...sources.filter(([, , text]) => text).map(([words, id, text]) => h("div", { class: "source" },
-    h("button", { type: "button", "data-copy": `source-${id}` }, words),
-    h("pre", { id: `source-${id}`, class: id, tabindex: "0", role: "group", "aria-label": id }, text))));
+  buildSources($("sources"), sources.filter(([, , text]) => text));
   $("options").replaceChildren(...image.panels.map((panel) => h("div", { class: "options" },
     h("h3", {}, panel.method),
     h("p", { class: "faint" }, Object.entries(panel.config).map(([name, value]) => `${name} = ${value}`).join(", ") || "no options"),
