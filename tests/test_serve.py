@@ -109,7 +109,7 @@ def test_a_number_is_whole_and_in_range(value):
     ],
 )
 def test_a_photo_that_cannot_be_used_is_told_in_a_sentence_and_not_kept(tmp_path, content, pixels, sentence):
-    visits = Visits(tmp_path, 2)
+    visits = Visits(tmp_path, 2, 20)
     desk = Desk({}, [], Limits(pixels=pixels), visits, Lane(0))
     with pytest.raises(DataError) as caught:
         desk.take_photo("me", content)
@@ -450,7 +450,7 @@ def test_there_are_only_so_many_visits_and_their_keys_are_no_paths(tmp_path, clo
 
 
 def test_a_new_photo_takes_the_place_of_the_old_one_and_its_results(tmp_path, clock):
-    visits = Visits(tmp_path, 2, clock=clock)
+    visits = Visits(tmp_path, 2, 20, clock)
     desk = Desk({}, [], Limits(), visits, Lane(0))
     desk.take_photo("a", png())
     visit = visits.enter("a")
@@ -491,7 +491,7 @@ def test_the_private_folder_goes_whatever_happens_and_takes_a_killed_servers_wit
 
 
 def test_the_desk_takes_only_what_it_offered(tiny, tmp_path):
-    visits, lane = Visits(tmp_path, 4), Lane(2)
+    visits, lane = Visits(tmp_path, 4, 20), Lane(2)
     desk = Desk({"tiny": tiny}, [("cat", png(), b"")], Limits(), visits, lane)
     with pytest.raises(InputError, match="There is no photo yet; drop one in, or choose an example."):
         desk.start("me", "tiny", None, ["saliency"], "fast", 0)
@@ -535,7 +535,7 @@ def test_the_desk_takes_only_what_it_offered(tiny, tmp_path):
 
 
 def test_of_two_answers_the_newer_one_has_the_larger_number(tmp_path):
-    desk = Desk({}, [], Limits(), Visits(tmp_path, 4), Lane(2))
+    desk = Desk({}, [], Limits(), Visits(tmp_path, 4, 20), Lane(2))
     first = desk.told("me")
     desk.take_photo("me", png())
     assert desk.told("me")["number"] > first["number"]

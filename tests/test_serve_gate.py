@@ -77,7 +77,7 @@ def behind():
 @pytest.fixture
 def desk(tmp_path):
     lane = Lane(0)
-    yield Desk({}, [("cat", png(), b"a picture")], Limits(upload_bytes=1000, uploads=2), Visits(tmp_path, 4), lane)
+    yield Desk({}, [("cat", png(), b"a picture")], Limits(upload_bytes=1000, uploads=2), Visits(tmp_path, 4, 20), lane)
     lane.close()
 
 

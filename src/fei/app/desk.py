@@ -23,8 +23,6 @@ from fei.core.settings import PRESETS
 from fei.errors import InputError
 from fei.service import Request
 
-GRACE = 20.0
-"""Seconds for which a visitor of whom nothing is heard is waited for."""
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -69,20 +67,12 @@ class Visits:
         clock: Tells the time in seconds.
     """
 
-    def __init__(
-        self, folder: Path, most: int, grace: float = GRACE, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, folder: Path, most: int, grace: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._most, self._grace, self._clock = folder, most, grace, clock
-        self._visits: dict[str, Visit] = {}
-        self._streams: Counter[str] = Counter()
-        self._lock = threading.RLock()
+        self._visits, self._streams, self._lock = dict[str, Visit](), Counter[str](), threading.RLock()
 
     def enter(self, key: str) -> Visit:
-        """The visit of that key, made if there is none.
-
-        Raises:
-            InputError: If there are too many, or the key is none.
-        """
+        """The visit of that key, made if there is none; `InputError` if there are too many, or the key is none."""
         if not _KEY.fullmatch(key):
             raise InputError("The page does not say whose it is; load it again.")
         with self._lock:
@@ -122,22 +112,18 @@ class Visits:
         with self._lock:
             last = self._clock() - self._grace
             for key in [key for key, one in self._visits.items() if one.seen < last and not self._streams[key]]:
-                self._end(key)
+                self._visits.pop(key).replace_photo(None)
             known = {one.folder for one in self._visits.values()}
-            for made in self._folder.iterdir():  # a run may have written while its visit's folder was removed
+            for made in self._folder.iterdir():  # of those, and what a run wrote while it was being removed
                 if made not in known:
                     shutil.rmtree(made, ignore_errors=True)
 
     def close(self) -> None:
         """End all visits."""
         with self._lock:
-            for key in list(self._visits):
-                self._end(key)
-
-    def _end(self, key: str) -> None:
-        visit = self._visits.pop(key)
-        visit.replace_photo(None)
-        shutil.rmtree(visit.folder, ignore_errors=True)
+            self._grace = -1.0
+            self._streams.clear()
+            self.sweep()
 
 
 @dataclass
@@ -165,7 +151,7 @@ class Desk:
 
         Raises:
             InputError: If there are too many visitors.
-            DataError: If it cannot be read, or is too large; the one before stays then.
+            DataError: If it cannot be read; the one before stays then.
         """
         visit = self.visits.enter(key)
         folder = visit.folder / secrets.token_hex(8)
@@ -178,11 +164,7 @@ class Desk:
             raise
 
     def take_example(self, key: str, number: Any) -> None:
-        """Take one of the examples as the visitor's photo.
-
-        Raises:
-            InputError: If there is no such example, or there are too many visitors.
-        """
+        """Take one of the examples as the visitor's photo; `InputError` if there is no such one."""
         self.take_photo(key, self.examples[whole_number("example", number, len(self.examples))][1])
 
     def start(self, key: str, network: Any, target: Any, methods: Any, preset: Any, seed: Any) -> PageRun:
@@ -193,7 +175,7 @@ class Desk:
             network: Name of a network.
             target: One of the classes that it sees in the photo, by index; ``None`` for the first.
             methods: Names of methods.
-            preset: Name of a preset.
+            preset: Name of a preset, for the methods that have it.
             seed: Of whatever is random.
 
         Raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -47,10 +48,9 @@ def load_networks(specs: Sequence[str], device: torch.device) -> dict[str, Offer
     networks: dict[str, Offered] = {}
     for spec in dict.fromkeys(specs):
         name = short = ":".join(PurePath(part).name for part in spec.split(":"))
-        number = 1
+        number = itertools.count(2)
         while name in networks:
-            number += 1
-            name = f"{short} ({number})"
+            name = f"{short} ({next(number)})"
         classifier = load_network(spec, device)
         networks[name] = Offered(spec, classifier, copy.deepcopy(classifier))
     return networks

@@ -220,10 +220,7 @@ def show_masks(method: Any, on_step: Callable[[int, Tensor], None]) -> None:
 class Lane:
     """Runs one after the other, in the order in which they came, one for each visitor at a time.
 
-    Methods hang hooks on the networks, and two at once would share the processor anyway.
-
-    Args:
-        length: How many may wait.
+    Methods hang hooks on the networks, and two at once would share the processor anyway; `length` of them may wait.
     """
 
     def __init__(self, length: int) -> None:
@@ -231,11 +228,7 @@ class Lane:
         self._lock, self._thread = threading.Lock(), ThreadPoolExecutor(1, "fei-runs")
 
     def submit(self, run: PageRun) -> None:
-        """Have a run go on when its turn comes.
-
-        Raises:
-            InputError: If too many wait already, or its owner has one that is not over.
-        """
+        """Have a run go on when its turn comes; `InputError` if too many wait, or its owner's last is not over."""
         with self._lock:
             self._runs = [other for other in self._runs if not other.over]
             if any(other.owner == run.owner for other in self._runs):

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from fei.app.desk import GRACE, Desk, Visits
+from fei.app.desk import Desk, Visits
 from fei.app.limits import Limits
 from fei.app.photos import encoded, load_networks
 from fei.app.runs import Lane
@@ -57,7 +57,7 @@ class ServeOptions:
     limits: Limits = field(default_factory=Limits)
     examples: Sequence[Path] = ()
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    grace: float = GRACE
+    grace: float = 20
     temporary: Path | None = None
 
 
@@ -131,10 +131,8 @@ def _bound_socket(host: str, port: int) -> socket.socket:
         bound.bind(address[4])
     except (OSError, OverflowError) as error:
         bound.close()
-        raise InputError(
-            f"The server cannot listen on {host}, port {port} ({getattr(error, 'strerror', error)}); choose another "
-            "with --port or --host."
-        ) from error
+        place = f"{host}, port {port} ({getattr(error, 'strerror', error)})"
+        raise InputError(f"The server cannot listen on {place}; choose another with --port or --host.") from error
     return bound
 
 
@@ -185,11 +183,7 @@ def _running(application: Any, bound: socket.socket, limits: Limits, visits: Vis
 
 
 def _protocol(most: int) -> type[asyncio.Protocol]:
-    """HTTP as uvicorn speaks it, which by itself closes no connection that is one too many, nor one that says nothing.
-
-    Args:
-        most: Connections at a time.
-    """
+    """HTTP as uvicorn speaks it, which by itself hangs up on nobody who is one too many, or who says nothing."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Impatient(H11Protocol):
@@ -197,16 +191,13 @@ def _protocol(most: int) -> type[asyncio.Protocol]:
             super().connection_made(transport)
             if len(self.connections) > most:
                 transport.abort()
-            self._wait()
-
-        def _wait(self) -> None:
-            self.loop.call_later(_HEAD_SECONDS, self._look, self.cycle)
+            self.loop.call_later(_HEAD_SECONDS, self._look, None)
 
         def _look(self, before: Any) -> None:
             """Hang up if no request came since the last look, however slowly its lines come."""
             if self.cycle is before and (before is None or before.response_complete):
                 self.transport.abort()
             elif not self.transport.is_closing():
-                self._wait()
+                self.loop.call_later(_HEAD_SECONDS, self._look, self.cycle)
 
     return Impatient

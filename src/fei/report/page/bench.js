@@ -94,10 +94,7 @@ function listen() {
     radio.addEventListener("change", () => go({ truth: radio.value }));
   }
   $("chips").addEventListener("change", (event) => {
-    const hidden = new Set(state.hidden);
-    if (event.target.checked) hidden.delete(event.target.value);
-    else hidden.add(event.target.value);
-    go({ hidden });
+    go({ hidden: hiddenAfter(event.target) });
     $("chips").querySelector(`input[value="${CSS.escape(event.target.value)}"]`)?.focus();
   });
   $("opacity").addEventListener("input", () => {

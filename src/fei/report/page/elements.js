@@ -15,6 +15,15 @@ const h = (tag, attributes = {}, ...children) => fill(document.createElement(tag
 const s = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 const $ = (id) => document.getElementById(id);
 
+/** A box or a radio with its words. */
+const pick = (type, name, value, checked, words = value) => h("label", {}, h("input", { type, name, value, checked }), h("span", {}, words));
+
+/** Fill a select: [[value, words]]. */
+function options(select, choices, chosen) {
+  select.replaceChildren(...choices.map(([value, words]) => h("option", { value }, words)));
+  select.value = chosen;
+}
+
 const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
 
 /** A number in few letters: 0.0123, 4.1e-5, 1234. */

@@ -33,11 +33,8 @@ function paintFraction() {
 
 function buildPicks(image) {
   for (const slot of SLOTS) {
-    const names = image.panels.map((panel) => panel.method);
-    const options = names.map((name) => h("option", { value: name }, name));
-    if (slot === "b") options.push(h("option", { value: "" }, "none"));
-    $(`pick-${slot}`).replaceChildren(...options);
-    $(`pick-${slot}`).value = state[slot] ?? "";
+    const names = image.panels.map(({ method }) => [method, method]);
+    options($(`pick-${slot}`), slot === "b" ? [...names, ["", "none"]] : names, state[slot] ?? "");
   }
   $("swap").disabled = state.b === null;
   $("dock").querySelector(".picks").hidden = image.panels.length < 2;
@@ -111,7 +108,7 @@ function rebuildKeepingFocus() {
   if (selector) document.querySelector(selector)?.focus({ preventScroll: true });
 }
 
-function pick(slot, method) {
+function put(slot, method) {
   const other = slot === "a" ? "b" : "a";
   if (state[other] === method) choose({ a: state.b, b: state.a }); // the two change places
   else choose({ [slot]: method });
@@ -208,17 +205,12 @@ function listen() {
     paintMaps(data);
     writeAddress(false);
   });
-  $("chips").addEventListener("change", (event) => {
-    const hidden = new Set(state.hidden);
-    if (event.target.checked) hidden.delete(event.target.value);
-    else hidden.add(event.target.value);
-    choose({ hidden });
-  });
+  $("chips").addEventListener("change", ({ target }) => choose({ hidden: hiddenAfter(target) }));
   for (const radio of document.querySelectorAll("input[name=scale]")) {
     radio.addEventListener("change", () => setScale(radio.value));
   }
   for (const slot of SLOTS) {
-    $(`pick-${slot}`).addEventListener("change", () => pick(slot, $(`pick-${slot}`).value || null));
+    $(`pick-${slot}`).addEventListener("change", () => put(slot, $(`pick-${slot}`).value || null));
   }
   listenToShell(restore, () => {
     if (!data) return;
@@ -251,7 +243,7 @@ function pickInRow(slot, image, method) {
   const again = image === state.image && state[slot] === method;
   state.image = image;
   if (again) choose(slot === "b" ? { b: null } : {});
-  else pick(slot, method);
+  else put(slot, method);
 }
 
 function restore() {

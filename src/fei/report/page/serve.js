@@ -18,11 +18,6 @@ async function ask(what, body, place) {
   }
 }
 
-function give(file) {
-  if (file && file.size > offer.most) $("photo-trouble").textContent = offer.tooLarge;
-  else if (file) ask("photo", file, "photo-trouble");
-}
-
 function order(event) {
   event.preventDefault();
   const asked = new FormData($("asked"));
@@ -42,9 +37,8 @@ function show(told) {
 
 function showPhoto() {
   $("photo").hidden = !shown.photo;
-  const address = visit(`files/photo.jpg?${shown.photo?.token}`);
-  if (shown.photo) $("photo").src = address;
-  $("cards").style.setProperty("--photo", `url(${address})`);
+  if (shown.photo) $("photo").src = visit(`files/photo.jpg?${shown.photo.token}`);
+  $("cards").style.setProperty("--photo", `url(${$("photo").src})`);
   showClasses();
 }
 
@@ -111,11 +105,10 @@ const greet = () => Object.entries($("studio").dataset).forEach(([id, words]) =>
 
 /** What can be chosen. */
 function buildOffer() {
-  const pick = (type, name, value, checked, words = value) => h("label", {}, h("input", { type, name, value, checked }), h("span", {}, words));
   $("examples").replaceChildren(...offer.examples.map((name, i) => h("button", {
     type: "button", "aria-label": `Example: ${name}`, title: name, "data-example": i,
   }, h("img", { src: `/examples/${i}.jpg`, alt: "" }))));
-  $("network").replaceChildren(...offer.networks.map((name) => h("option", { value: name }, name)));
+  options($("network"), offer.networks.map((name) => [name, name]), offer.networks[0]);
   $("families").replaceChildren(...offer.families.map(([title, about, methods]) => h("fieldset", { class: "chips" },
     h("legend", {}, `${title}. ${about}`),
     h("div", {}, ...methods.map((name) => pick("checkbox", "method", name, offer.chosen.includes(name)))))));
@@ -125,7 +118,9 @@ function buildOffer() {
 
 function listenToVisitor() {
   $("file").addEventListener("change", () => { // a file that is dropped on the input is chosen, too
-    give($("file").files[0]);
+    const [file] = $("file").files;
+    if (file?.size > offer.most) $("photo-trouble").textContent = offer.tooLarge;
+    else if (file) ask("photo", file, "photo-trouble");
     $("file").value = "";
   });
   $("asked").addEventListener("submit", order);

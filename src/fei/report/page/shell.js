@@ -77,6 +77,11 @@ function buildSources(place, sources) {
     h("pre", { id: `source-${id}`, class: id === "code" ? id : "command", tabindex: "0", role: "group", "aria-label": words }, text))));
 }
 
+/** The methods that are hidden after the box of one was ticked or cleared. */
+function hiddenAfter({ checked, value }) {
+  return new Set(checked ? [...state.hidden].filter((name) => name !== value) : [...state.hidden, value]);
+}
+
 // Tools and keys
 
 /** The buttons of the head, and those that copy; whether it was one of them. */
