@@ -23,7 +23,7 @@ KEY = "JSON.parse(document.getElementById('data').textContent).visit"
 LATE = """
 const Plain = window.EventSource;
 window.EventSource = class extends Plain {
-  set onmessage(hear) { super.onmessage = (event) => setTimeout(() => hear(event), 2000); }
+  set onmessage(hear) { super.onmessage = (event) => setTimeout(() => hear(event), 700); }
 };
 """
 

@@ -28,11 +28,8 @@ function buildUnit() {
 function stackOf(pair, row, image, label) {
   const photograph = pair.pictures.photographs[image], map = pair.pictures.maps[`${image},${row}`];
   if (!map) return null;
-  const pictures = [];
-  if (photograph) pictures.push(h("img", { src: photograph, alt: pair.items[image] }));
-  const over = h("img", { src: map, class: "map", alt: `Map of ${label}` });
-  if (photograph) over.style.opacity = String(state.opacity);
-  return h("div", { class: "stack" }, ...pictures, over);
+  const over = h("img", { src: map, class: "map", alt: `Map of ${label}`, style: photograph && { opacity: String(state.opacity) } });
+  return h("div", { class: "stack" }, photograph ? h("img", { src: photograph, alt: pair.items[image] }) : null, over);
 }
 
 function whyNoPicture(pair, image) {

@@ -5,7 +5,8 @@ const SVG = "http://www.w3.org/2000/svg";
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
-    element.setAttribute(name, value === true ? "" : String(value));
+    if (name !== "style") element.setAttribute(name, value === true ? "" : String(value));
+    else for (const [property, words] of Object.entries(value)) element.style.setProperty(property, words);
   }
   element.append(...children.filter((child) => child !== null));
   return element;
@@ -17,6 +18,11 @@ const $ = (id) => document.getElementById(id);
 
 /** A box or a radio with its words. */
 const pick = (type, name, value, checked, words = value) => h("label", {}, h("input", { type, name, value, checked }), h("span", {}, words));
+
+/** A class, its probability in words, and as a bar. */
+const guessParts = ({ label, probability }, digits) => [h("span", { class: "word" }, label),
+  h("span", { class: "share" }, percent(probability, digits)),
+  h("span", { class: "bar", "aria-hidden": "true", style: { width: `${100 * probability}%` } })];
 
 /** Fill a select: [[value, words]]. */
 function options(select, choices, chosen) {
@@ -92,11 +98,8 @@ function laneTable(metric, heading, place, names, columns) {
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, heading), h("th", { scope: "col" }, metric === "mse" ? "logarithmic" : "0 … 1"),
       ...columns.map(({ kind, head, title }) => h("th", { scope: "col", class: `number ${kind}`, title }, head)))),
     h("tbody", {}, ...names.map((name, i) => {
-      const dots = columns.filter(({ values }) => Number.isFinite(values[i])).map(({ kind, values }) => {
-        const dot = h("span", { class: `dot ${kind}` });
-        dot.style.left = `${100 * place(values[i])}%`;
-        return dot;
-      });
+      const dots = columns.filter(({ values }) => Number.isFinite(values[i])).map(({ kind, values }) =>
+        h("span", { class: `dot ${kind}`, style: { left: `${100 * place(values[i])}%` } }));
       return h("tr", {}, h("th", { scope: "row" }, name),
         h("td", {}, h("div", { class: "lane", "aria-hidden": "true" }, ...dots.reverse())),
         ...columns.map(({ kind, texts }) => h("td", { class: `number ${kind}` }, texts[i])));

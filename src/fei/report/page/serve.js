@@ -45,12 +45,8 @@ function showPhoto() {
 function showClasses() {
   const classes = shown.photo?.classes[$("network").value] ?? [];
   $("classes").replaceChildren(...(typeof classes === "string" ? [h("p", { class: "trouble" }, classes)]
-    : classes.map(({ index, label, probability }, i) => {
-      const bar = h("span", { class: "bar" });
-      bar.style.width = percent(probability).replace(" ", "");
-      return h("label", {}, h("input", { type: "radio", name: "target", value: index, checked: i === 0 }),
-        h("span", { class: "word" }, label), h("span", { class: "share" }, percent(probability, 1)), bar);
-    })));
+    : classes.map((guess, i) => h("label", {},
+      h("input", { type: "radio", name: "target", value: guess.index, checked: i === 0 }), ...guessParts(guess, 1)))));
   $("run").disabled = !Array.isArray(classes) || !classes.length;
 }
 

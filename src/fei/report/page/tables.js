@@ -24,12 +24,10 @@ const signed = (number) => (Math.abs(number) < 0.005 ? "0.00" : number.toFixed(2
 function matrixCell(first, second, rho) {
   if (first === second) return h("td", { class: "self" }, "–");
   const pressed = (first === state.a && second === state.b) || (first === state.b && second === state.a);
-  const button = h("button", {
+  return h("td", {}, h("button", {
     type: "button", "data-a": first, "data-b": second, "aria-pressed": String(pressed),
-    "aria-label": `${first} and ${second}: ${signed(rho)}`,
-  }, signed(rho));
-  button.style.setProperty("--strength", `${Math.round(Math.abs(rho) * 55)}%`);
-  return h("td", {}, button);
+    "aria-label": `${first} and ${second}: ${signed(rho)}`, style: { "--strength": `${Math.round(Math.abs(rho) * 55)}%` },
+  }, signed(rho)));
 }
 
 // Scores
