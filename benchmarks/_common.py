@@ -1,4 +1,4 @@
-"""What the benchmarks share: networks, photographs, results on disk that a second run does not repeat."""
+"""What the benchmarks share: networks, photographs, and results on disk that a second run does not compute again."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def clock() -> float:
 
 
 def alternated(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each call, in turns, since a machine's speed changes; a first turn is not counted."""
+    """Seconds of each call, in turns because a machine's speed changes; the first turn is not counted."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(repeats + 1):
         for name, call in calls.items():
@@ -145,7 +145,7 @@ def _forward(model: Classifier, images: Tensor, target: int) -> tuple[Tensor, Te
 
 
 class Results:
-    """Rows in a JSON-lines file, each computed once: a run that is interrupted goes on where it stopped."""
+    """Rows in a JSON-lines file, each computed once: an interrupted run continues where it stopped."""
 
     def __init__(self, name: str) -> None:
         RESULTS.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ class Results:
         return row
 
     def forget(self) -> None:
-        """Start anew."""
+        """Remove all rows."""
         self.rows.clear()
         self.path.unlink(missing_ok=True)
 

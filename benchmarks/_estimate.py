@@ -17,7 +17,7 @@ NETWORKS = {
     "AlexNet": "torchvision:alexnet@none",
     "GoogLeNet": "torchvision:googlenet@none",
 }
-# Estimates, not measured here: forward rows a second in batches of 64 in single precision, and seconds of one pass
+# Estimates, not measured here: forward rows per second in batches of 64 in single precision, and seconds of one pass
 # forward and back of a handful of rows with hooks, where a GPU waits for its kernels to be launched.
 GPU_ROWS = {"VGG16": 600, "ResNet50": 1200, "AlexNet": 6000, "GoogLeNet": 2000}
 GPU_PASS = {"VGG16": 0.012, "ResNet50": 0.030, "AlexNet": 0.008, "GoogLeNet": 0.035}
@@ -83,7 +83,7 @@ def imagenet_work(network: str) -> Work:
 
 
 def unit_rows(network: str, method: str, steps: int, equivalents: Mapping[str, float]) -> float:
-    """Forward rows that a unit is worth, its scores included."""
+    """The number of forward rows that cost as much as a unit, scores included."""
     rows = equivalents[method] * (steps or 1)
     if method == "scorecam":
         rows *= _CHANNELS[network] / _MEASURED_CHANNELS
@@ -126,7 +126,7 @@ def write_estimate(rows: list[dict[str, Any]]) -> None:
             work = [(key, n) for key, n in imagenet_work(network).items() if methods is None or key[1] in methods]
             mean[label] = sum(n * gpu_seconds(*key, equivalents) for key, n in work) / sum(n for _, n in work)
         told = ", ".join(f"{label}: {s:.3g} s, {rate * s:,.0f} GPUs" for label, s in mean.items())
-        print(f"{network}: seconds a unit, and GPUs that keep a driver of {rate:.0f} units/s busy: {told}")
+        print(f"{network}: seconds per unit, and GPUs that keep a driver of {rate:.0f} units/s busy: {told}")
 
 
 def _methods_table(equivalents: Mapping[str, float], cpu: Mapping[str, float]) -> str:

@@ -4,7 +4,7 @@
 
 Each network is explained for two steps, and what could go wrong without a word is looked at: sites that no gradient
 reaches or that are not the module they are named after, hooks left behind, a changed model, a map without content.
-Results go to benchmarks/results/architectures.jsonl, a row a network; a second run computes only what is missing.
+Results go to benchmarks/results/architectures.jsonl, one row per network; a second run computes only what is missing.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def cam_layer(model: nn.Module, x: Tensor) -> dict[str, Any]:
 
 
 def explain(model: nn.Module, x: Tensor, variant: str, sites: str = "activation") -> dict[str, Any]:
-    """What came of an explanation."""
+    """The outcome of an explanation."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -250,7 +250,7 @@ def explain(model: nn.Module, x: Tensor, variant: str, sites: str = "activation"
 
 
 def examine(library: str, name: str, size: int) -> dict[str, Any]:
-    """All that the table says about one network, and more."""
+    """Everything that the table says about one network, and more."""
     model, x = build(library, name, size)
     before = state(model)
     row = explain(model, x, "vm")

@@ -51,7 +51,7 @@ class Idle:
 
 @dataclass
 class CpuWatch(Watch):
-    """Notes the CPU time of the driver as well: what it could do with a processor of its own."""
+    """Notes the CPU time of the driver as well: what it could do with its own processor."""
 
     cpu_first: float = 0.0
     cpu_last: float = 0.0
@@ -87,7 +87,7 @@ class FamilyWatch(Watch):
 
 
 def family_seconds() -> float:
-    """CPU seconds of this process and its descendants that are alive; Linux alone tells."""
+    """CPU seconds of this process and its descendants that are alive; on Linux only."""
     parents, ticks = {}, {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -101,7 +101,7 @@ def family_seconds() -> float:
 
 
 def idle_run(engine: Engine, units: int) -> tuple[CpuWatch, float]:
-    """So many trivial units; what their progress told, and the seconds in all."""
+    """A run of trivial units: what its progress reported, and the total seconds."""
     with tempfile.TemporaryDirectory() as folder:
         watch = CpuWatch()
         summary = run(trivial_plan(Path(folder), units), Path(folder) / "run", engine=Idle(engine), on_progress=watch)
@@ -109,7 +109,7 @@ def idle_run(engine: Engine, units: int) -> tuple[CpuWatch, float]:
 
 
 def measure_trivial(results: Results, units: int) -> None:
-    """Units a second and memory of the driver over a long run."""
+    """Units per second and memory of the driver over a long run."""
     watch, seconds = idle_run(RayEngine(2), units)
     row = {
         "part": "trivial",
@@ -126,7 +126,7 @@ def measure_trivial(results: Results, units: int) -> None:
 
 
 def measure_overhead(results: Results, repeats: int) -> None:
-    """Milliseconds a trivial unit, on Ray and on local workers."""
+    """Milliseconds per trivial unit, on Ray and on local workers."""
     watches: dict[str, list[CpuWatch]] = {"local": [], "ray": []}
     for _ in range(repeats):
         for name, engine in (("local", LocalEngine(2, threads=1)), ("ray", RayEngine(2))):
@@ -146,7 +146,7 @@ def measure_overhead(results: Results, repeats: int) -> None:
 
 
 def measure_real(results: Results, images: int, repeats: int) -> None:
-    """Units a second of real work, Ray over local."""
+    """Units per second of real work, Ray relative to local."""
     ratios, costs, rates, size = [], [], [], 0.0
     for _ in range(repeats):
         turn = {}

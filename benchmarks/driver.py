@@ -45,7 +45,7 @@ def network():
 
 
 class Nothing:
-    """A worker that does nothing, and says that it did all that was wanted."""
+    """A worker that does nothing and reports that everything is done."""
 
     def __init__(self, context: WorkerContext) -> None:
         self._context = context
@@ -99,7 +99,7 @@ def resident_bytes() -> int:
 
 
 def trivial_plan(folder: Path, units: int) -> Plan:
-    """So many units on a network of three layers."""
+    """A plan with this many units on a network of three layers."""
     (folder / "net.py").write_text(_NETWORK, encoding="utf-8")
     (folder / "photos").mkdir()
     for number in range(_IMAGES):
@@ -122,7 +122,7 @@ def real_plan(images: int) -> Plan:
 
 
 def measure_trivial(results: Results, units: int) -> None:
-    """Units a second and memory, in this process and through two workers."""
+    """Units per second and memory, in this process and through two workers."""
     for workers in (0, 2):
         with tempfile.TemporaryDirectory() as folder:
             plan, watch = trivial_plan(Path(folder), units), Watch()
@@ -143,7 +143,7 @@ def measure_trivial(results: Results, units: int) -> None:
 
 
 def measure_workers(results: Results, images: int) -> None:
-    """Units a second with one worker and with two."""
+    """Units per second with one worker and with two."""
     rates = {}
     for workers in (1, 2):
         with tempfile.TemporaryDirectory() as folder:

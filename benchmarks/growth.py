@@ -157,7 +157,8 @@ def table(results: Results) -> str:
         if axis != "sites" and len(rows) > 1:
             memory = f"**{exponent(rows, 'peak_bytes'):.2f}**" if known else "–"
             lines.append([_UNITS[axis], "**exponent**", "", f"**{exponent(rows, 'ratio'):.2f}**", "", memory])
-    return markdown(["along", "value", "a step", "× base", "× base, per pixel·image·quantile", "peak memory"], lines)
+    heads = ["along", "value", "time of a step", "× base", "× base, per pixel·image·quantile", "peak memory"]
+    return markdown(heads, lines)
 
 
 def rows_table(results: Results) -> str:
@@ -171,7 +172,7 @@ def rows_table(results: Results) -> str:
         ]
         for row in _along(results, "rows")
     ]
-    return markdown(["`internal_batch_size`", "images", "a step, per image", "peak memory"], lines)
+    return markdown(["`internal_batch_size`", "images", "time of a step, per image", "peak memory"], lines)
 
 
 def figure(results: Results, path: Path) -> None:

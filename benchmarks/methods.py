@@ -44,7 +44,7 @@ def loop_rise(model: Classifier, x: Tensor, target: int, samples: int) -> Tensor
 
 
 def rivals(model: Classifier, images: Tensor) -> dict[str, dict[str, Callable[[], Any]]]:
-    """For each piece of work, who does it; "fei" is ours."""
+    """For each piece of work, the libraries that can do it; "fei" is ours."""
     import_torchvision()
     import torchcam.methods
     from captum.attr import LayerGradCam
@@ -117,7 +117,7 @@ def table(results: Results) -> str:
 
 
 def main() -> None:
-    """Time everybody in turn, several times, and print the ratios."""
+    """Time all libraries in turns, several times, and print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", default="mobilenet_v1")
     parser.add_argument("--repeats", type=int, default=5)

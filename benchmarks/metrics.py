@@ -48,12 +48,12 @@ class FixedMaps:
 
 
 def noise_maps(x: torch.Tensor) -> torch.Tensor:
-    """Maps without ties, so that nothing hangs on them."""
+    """Maps without ties, so that nothing depends on how ties are broken."""
     return torch.rand(len(x), 1, *x.shape[2:], generator=torch.Generator().manual_seed(0))
 
 
 def passes(protocol: str, side: int) -> dict[str, float]:
-    """Rows an image through the network, counted at the network, for the three metrics together and apart.
+    """Rows per image through the network, counted at the network, for the three metrics together and apart.
 
     They depend on the size of the image alone, so the network is the toy.
     """
@@ -108,7 +108,7 @@ def layout(model: Classifier, x: torch.Tensor, repeats: int) -> dict[str, float]
 
 
 def against(model: Classifier, x: torch.Tensor, repeats: int) -> dict[str, float]:
-    """Seconds an image of each library."""
+    """Seconds per image of each library."""
     import quantus
     from torchcam.metrics import DeletionInsertionMetric
 
@@ -145,9 +145,9 @@ def against(model: Classifier, x: torch.Tensor, repeats: int) -> dict[str, float
 
 
 def passes_table(results: Results) -> str:
-    """Rows an image."""
+    """The table of rows per image."""
     return markdown(
-        ["protocol", "points a curve", "together, as reported", "together, counted", "one after the other", "spared"],
+        ["protocol", "points per curve", "together, as reported", "together, counted", "one after the other", "saved"],
         [
             [
                 f"`{protocol}`",
@@ -160,11 +160,11 @@ def passes_table(results: Results) -> str:
 
 
 def layout_table(results: Results) -> str:
-    """Channels last over contiguous."""
+    """The table of channels-last rows relative to contiguous ones."""
     kinds = ("score", "mse", "cosine")
     head = ["largest difference of a score", "of an MSE, relative", "of a cosine"]
     return markdown(
-        ["network", "seconds an image", "over contiguous rows", *head],
+        ["network", "seconds per image", "relative to contiguous rows", *head],
         [
             [
                 *(network, f"{row['seconds']:.2f}"),
@@ -193,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     medians = against(model, x, options.repeats)
     for name, taken in medians.items():
         results.append({"what": name, "seconds": taken, **about})
-        print(f"{name:60} {taken:7.3f} s an image")
+        print(f"{name:60} {taken:7.3f} s per image")
     torchcam, evaluated, curves, quantus_flipping, ours = medians.values()
     print(f"torchcam / fei evaluate: {torchcam / evaluated:.2f}")
     print(f"torchcam / fei curves only: {torchcam / curves:.2f}")

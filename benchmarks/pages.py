@@ -56,7 +56,7 @@ def _protocols() -> str:
 
 def _metrics() -> str:
     latest = {row["what"]: row for row in Results("metrics").rows}
-    lines = ["| what | seconds an image |", "|---|---|"]
+    lines = ["| what | seconds per image |", "|---|---|"]
     return "\n".join(lines + [f"| {what} | {row['seconds']:.2f} |" for what, row in latest.items()])
 
 
@@ -79,7 +79,7 @@ BLOCKS |= {f"defaults-{part}": lambda part=part: defaults.table(Results("default
 
 
 def filled(text: str) -> str:
-    """A page with its blocks written anew; those that another tool fills stay."""
+    """A page with its blocks written again; blocks that another tool fills stay as they are."""
 
     def block(match: re.Match[str]) -> str:
         name = match.group(1)

@@ -1,4 +1,4 @@
-"""FEI against what a user would pick instead: seconds an image, and how faithful the map is, side by side.
+"""FEI against what a user would pick instead: seconds per image, and how faithful the map is, side by side.
 
     python benchmarks/peers.py [--networks squeezenet,mobilenet_v1] [--photos 2] [--methods …] [--repeats 3] [--table]
 
@@ -105,7 +105,7 @@ def table(results: Results) -> str:
         "network",
         "method",
         "images",
-        "seconds an image",
+        "seconds per image",
         "× FEI",
         "insertion ↑",
         "deletion ↓",

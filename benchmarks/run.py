@@ -1,4 +1,4 @@
-"""All benchmarks of speed, one after the other: what `make bench` runs.
+"""All speed benchmarks, one after the other: what `make bench` runs.
 
     python benchmarks/run.py [--only step,peers,growth,startup,metrics] [--toy] [--repeats N] [--fresh] [--json FILE]
 

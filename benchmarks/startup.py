@@ -1,4 +1,4 @@
-"""How long it takes until something happens: fresh interpreters against one that imports torch and nothing else.
+"""How long it takes to start: fresh interpreters against one that only imports torch.
 
     python benchmarks/startup.py [--repeats 11]
 
@@ -88,7 +88,7 @@ def measure(cases: Sequence[str], repeats: int) -> list[dict[str, Any]]:
 def table(results: Results) -> str:
     """The last row of each case."""
     return markdown(
-        ["fresh interpreter", "seconds", "over `import torch`", "loads torch", "packages that torch does not load"],
+        ["fresh interpreter", "seconds", "relative to `import torch`", "loads torch", "packages beyond torch's"],
         [
             [
                 f"`python -c {what!r}`" if what == PYTHON else f"`{what}`",

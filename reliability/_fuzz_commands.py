@@ -1,4 +1,4 @@
-"""Damaged files given to the commands: the whole way from the words typed to the words printed."""
+"""Damaged files given to the commands: all the way from the words typed to the words printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged data sets: lists and annotations of CUB, PASCAL VOC and ImageNet, and tables of one's own."""
+"""Damaged data sets: lists and annotations of CUB, PASCAL VOC and ImageNet, and your own tables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Data:
         return [Case(tree, next(iter(tree)), (spec,)) for spec, tree in trees()]
 
     def make(self, rng: Random) -> Case:
-        """One with a list or an annotation damaged, or a file of it gone or called otherwise."""
+        """One with a list or an annotation damaged, or one of its files removed or renamed."""
         spec, tree = rng.choice(trees())
         lists = [name for name in tree if not name.lower().endswith((".jpg", ".jpeg"))]
         victim = rng.choice(lists or list(tree))
@@ -77,7 +77,7 @@ class Data:
         return Case(files, victim, (spec,))
 
     def read(self, folder: Path, ask: tuple[str, ...]) -> None:
-        """Load it, choose of it, and read its images."""
+        """Load it, take a sample, and read its images."""
         found = data.load(ask[0].format(folder))
         for problem in found.problems:
             if not problem.strip():

@@ -1,4 +1,4 @@
-"""Checkpoints that mean harm: pickles that run code, ask for more memory than there is, or never come to an end."""
+"""Hostile checkpoints: pickles that run code, ask for more memory than there is, or never end."""
 
 from __future__ import annotations
 

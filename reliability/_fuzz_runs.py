@@ -20,8 +20,7 @@ from fei.bench.plan import parse_plan
 from fei.bench.report.numbers import Numbers
 from fei.bench.report.tables import tables
 from fei.bench.store import Store
-from fei.bench.store.exchange import diff, export, merge, stored_outcomes
-from fei.bench.store.reuse import outcomes_of
+from fei.bench.store.exchange import diff, export, merge, outcomes_of, stored_outcomes
 from fei.bench.units import KEPT, Outcome
 
 PLAN = """
@@ -74,7 +73,7 @@ class Stores:
         return self._case({"run.sqlite": _change_cells(rng, database)}, "run/run.sqlite", use)
 
     def read(self, folder: Path, ask: tuple[str, ...]) -> None:
-        """One use of a run: tables, results for another run, an export, a comparison, a merger, going on with it."""
+        """One use of a run: tables, results for another run, an export, a comparison, a merge, resuming it."""
         with Store.open(folder / "run", readonly=ask[0] != "change") as store:
             _USES[ask[0]](store, folder)
 

@@ -1,4 +1,4 @@
-"""The targets of the fuzzer, each with its share of the cases, which goes by its speed."""
+"""The targets of the fuzzer, each with its share of the cases, which depends on its speed."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Checkpoints:
         return [self._case(name, content) for name, content in checkpoints()]
 
     def make(self, rng: Random) -> Case:
-        """One of them damaged, or a pickle that means harm."""
+        """One of them damaged, or a hostile pickle."""
         if rng.random() < 0.12:
             return self._case("weights.pt", zipped(rng, rng.choice(hostile_pickles())))
         name, content = rng.choice(checkpoints())
@@ -57,7 +57,7 @@ class Checkpoints:
         return self._case(name, _change_archive(rng, content))
 
     def read(self, folder: Path, ask: tuple[str, ...]) -> None:
-        """As `--model net.py:tiny:weights.pt` does, and one pass through what comes of it."""
+        """As `--model net.py:tiny:weights.pt` does, and one pass through the result."""
         classifier = models.load(f"{folder / 'net.py'}:tiny:{folder / ask[0]}")
         with torch.no_grad():
             classifier(torch.zeros(1, 3, 8, 8))

@@ -1,4 +1,4 @@
-"""What a run of pytest came to, read from its JUnit report."""
+"""The outcome of a run of pytest, read from its JUnit report."""
 
 from __future__ import annotations
 

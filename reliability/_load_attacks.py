@@ -1,4 +1,4 @@
-"""What hostile and broken clients do to the server: each attack is one client's stay, and returns the answers to it."""
+"""What hostile and broken clients do to the server: each attack is one client's visit and returns the answers."""
 
 from __future__ import annotations
 

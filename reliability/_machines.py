@@ -1,4 +1,4 @@
-"""Other machines, as far as this one can play them: environment variables that take processor features away, and more.
+"""Other machines, as far as this one can imitate them: environment variables that hide processor features, and more.
 
 `golden.py` measures how far numbers move between them, `elsewhere.py` runs the tests on them.
 """

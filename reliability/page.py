@@ -1,14 +1,15 @@
-"""The figures of docs/reliability.md, from the last run of each tool.
+"""Write docs/reliability.md from the figures of each tool's last run.
 
 python reliability/page.py            writes the page
 python reliability/page.py --check    says whether it is up to date, by its exit code
 
-The words are here, the numbers in `results/`. A tool that has not been run yet is said to be so.
+The words are here, the numbers are in `results/`. The page says which tools have not been run yet.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -38,7 +39,7 @@ def bullets(lines: Iterable[str]) -> str:
 
 
 def fuzz(found: Figures) -> str:
-    """Files that are damaged on purpose."""
+    """Files that were damaged on purpose."""
     targets = found["targets"].values()
     rows = [
         (t["target"], t["cases"], t["accepted"], t["refused"], len(t["findings"]), t["slowest_seconds"], t["peak_mib"])
@@ -46,9 +47,10 @@ def fuzz(found: Figures) -> str:
     ]
     cases, findings = (sum(row[place] for row in rows) for place in (1, 4))
     return (
-        f"{cases:,} files, each a pure function of its number, {findings} finding(s). A file is read, or refused with "
-        "one sentence; anything else, a file written elsewhere, memory beyond the bound and time beyond it included, "
-        "is a finding.\n\n" + table(("what", "files", "read", "refused", "findings", "slowest, s", "peak, MiB"), rows)
+        f"{cases:,} damaged files, each made from its number alone so that it can be made again: {findings} "
+        "finding(s). A file must be read, or refused with one sentence. Anything else is a finding, and so is a file "
+        "that is written elsewhere, or more memory or time than the limit.\n\n"
+        + table(("what", "files", "read", "refused", "findings", "slowest, s", "peak, MiB"), rows)
     )
 
 
@@ -59,23 +61,24 @@ def properties(found: Figures) -> str:
         for name, area in found["files"].items()
     ]
     return (
-        f"{len(found['functions_covered'])} public functions; a test fails if one is added without. "
-        f"{found['total_examples']:,} examples in the last long run.\n\n"
+        f"{len(found['functions_covered'])} public functions are called with random arguments; a test fails if a "
+        f"public function is added without this. {found['total_examples']:,} examples in the last long run.\n\n"
         + table(("area", "tests", "examples", "outcome"), rows)
-        + "\nWhat they found, all mended:\n\n"
+        + "\nWhat this found, all of it fixed:\n\n"
         + bullets(found["findings"])
     )
 
 
 def soak(found: Figures) -> str:
-    """Half an hour of everything."""
+    """Half an hour of mixed work."""
     rows = [
         (name.replace("_", " "), v["second_quarter"], v["last_quarter"], v["last"], "yes" if v["passed"] else "**no**")
         for name, v in found["verdicts"].items()
     ]
     return (
-        f"{found['minutes']:g} minutes, {found['jobs']:,} jobs of {len(found['jobs_by_kind'])} kinds in one process: "
-        f"**{'passed' if found['passed'] else 'failed'}**. Medians of the samples:\n\n"
+        f"{found['minutes']:g} minutes, {found['jobs']:,} jobs of {len(found['jobs_by_kind'])} kinds in one process, "
+        "in which memory, open files and threads must not grow: "
+        f"**{'passed' if found['passed'] else 'failed'}**. Medians over samples taken during the run:\n\n"
         + table(("", "second quarter", "last quarter", "last sample", "flat"), rows)
     )
 
@@ -83,21 +86,21 @@ def soak(found: Figures) -> str:
 def load(found: Figures) -> str:
     """The page among hostile visitors."""
     rows = [
-        ("honest visits, and those served", f"{found['visits']}, {found['visits_served']}"),
-        ("median visit against one alone", f"{found['visit_ratio']} ×"),
-        ("hostile stays, of 15 kinds", found["attacks"]),
+        ("honest visits, and how many of them were served", f"{found['visits']}, {found['visits_served']}"),
+        ("median time of a visit, relative to a visit alone", f"{found['visit_ratio']} ×"),
+        ("attacks, of 15 kinds", found["attacks"]),
         ("memory before, peak, after, MB", _three(found, "memory_mb")),
         ("file descriptors before, peak, after", _three(found, "descriptors")),
         ("threads before, peak, after", _three(found, "threads")),
-        ("files left when all had gone", len(found["files_left_when_all_had_gone"])),
+        ("files left when everyone had gone", len(found["files_left_when_all_had_gone"])),
         (
-            "paths written or unexpectedly read outside its folder",
+            "paths outside its folder that it wrote, or read without need",
             sum(map(len, found["paths_touched_outside"].values())),
         ),
-        ("calls that the kernel counted", found["kernel_account"].get("calls", "not watched")),
+        ("system calls that were checked", found["kernel_account"].get("calls", "not watched")),
         ("findings", len(found["findings"])),
     ]
-    return f"{found['seconds']:g} seconds against `fei serve` in a process of its own, on loopback.\n\n" + table(
+    return f"{found['seconds']:g} seconds against `fei serve` in its own process, on this machine alone.\n\n" + table(
         ("", "measured"), rows
     )
 
@@ -113,10 +116,11 @@ def mutate(found: Figures) -> str:
     rows.append(("**all**", *(found["all"][name] for name in names)))
     missing = found["files not tried yet"]
     return (
-        table(("file", *names), rows)
+        "A mutant is the code with one small change, such as `<` in place of `<=`. A good test fails on it.\n\n"
+        + table(("file", *names), rows)
         + (f"\nNot tried yet: {', '.join(missing)}.\n" if missing else "")
-        + "\nWhy a mutant counts as equivalent stands in `reliability/equivalent_mutants.toml`; the tool says when an "
-        "entry there no longer fits the code.\n"
+        + "\n`reliability/equivalent_mutants.toml` explains why a mutant counts as equivalent, that is, as code that "
+        "does the same; the tool reports an entry there that no longer fits the code.\n"
     )
 
 
@@ -125,20 +129,20 @@ def coverage(found: Figures) -> str:
     names = ("lines", "line coverage", "branches", "branch coverage", "lines and branches together")
     rows = [(f"`{package}`", *(figures[name] for name in names)) for package, figures in found["packages"].items()]
     heads = ("package", "lines", "reached, %", "branches", "taken, %", "together, %")
-    return table(heads, rows) + "\nActors of Ray run in processes that are not watched.\n"
+    return table(heads, rows) + "\nRay's actors run in other processes, which are not counted.\n"
 
 
 def elsewhere(found: Figures) -> str:
-    """The tests on machines that are played."""
+    """The tests on imitated machines."""
     rows = [
-        (name, result.get("passed", "not played"), len(result.get("failed", ())), len(result.get("skipped", ())))
+        (name, result.get("passed", "not imitated"), len(result.get("failed", ())), len(result.get("skipped", ())))
         for name, result in found["machines"].items()
     ]
     return (
-        "Processor features are taken away from torch, oneDNN, MKL, OpenBLAS and NumPy by environment variables; files "
-        "about pages are left out where only the arithmetic differs.\n\n"
+        "The tests run as they would on other machines. Environment variables hide processor features from torch, "
+        "oneDNN, MKL, OpenBLAS and NumPy; where only the arithmetic differs, tests of pages are left out.\n\n"
         + table(("machine", "passed", "failed", "skipped"), rows)
-        + "\nWhat they found, all mended:\n\n"
+        + "\nWhat this found, all of it fixed:\n\n"
         + bullets(found["findings"])
     )
 
@@ -146,7 +150,7 @@ def elsewhere(found: Figures) -> str:
 def oldest(found: Figures) -> str:
     """The oldest torch that is supported."""
     versions = found["versions"]
-    words = f"torch {versions['torch']}, torchvision {versions['torchvision']}, otherwise the newest that fit: "
+    words = f"torch {versions['torch']}, torchvision {versions['torchvision']}, others as new as these allow: "
     words += f"{found['passed']:,} tests passed, {found['failed']} failed, {found['skipped']} skipped"
     missing = found["not_run"]
     words += f" in {found['files']} files; not run yet: {', '.join(missing)}.\n" if missing else ".\n"
@@ -156,7 +160,7 @@ def oldest(found: Figures) -> str:
 SECTIONS: dict[str, tuple[str, str, Callable[[Figures], str]]] = {
     "fuzz": ("Damaged files", "make fuzz", fuzz),
     "properties": ("Random arguments", "python reliability/properties.py", properties),
-    "soak": ("Half an hour of everything", "make soak", soak),
+    "soak": ("Half an hour of mixed work", "make soak", soak),
     "load": ("Many visitors, some of them hostile", "make load", load),
     "mutate": ("Would the tests notice?", "make mutate", mutate),
     "coverage": ("What the tests reach", "make coverage", coverage),
@@ -167,31 +171,36 @@ INTRODUCTION = """# Reliability
 
 <!-- Written by `python reliability/page.py` from reliability/results. -->
 
-What the project is held to beside its tests: the last figures of each tool. A slice of each is part of `make test`.
-Threats, and what is not defended against, are in [SECURITY.md](../SECURITY.md).
+Besides its tests the project is checked by the tools below. Each section has the command and the figures of the tool's
+last run. A small part of each is in `make test`. [SECURITY.md](../SECURITY.md) says which threats are considered and
+what is not defended against.
 """
 CLOSING = """
 ## Numbers that repeat
 
-`tests/golden/` holds small tensors of every method and numbers of every metric on the embedded network, each with its
-tolerance and why it is that large; `python reliability/golden.py --write` writes them again after a change that is
-meant. A new torch that computes something else is seen by `tests/test_golden.py`.
+`tests/golden/` holds small tensors from every method and numbers from every metric on the embedded network, each with
+its tolerance and the reason for it. `tests/test_golden.py` fails if a new version of torch computes something else.
+After an intended change, `python reliability/golden.py --write` writes the values again.
 
 ## Supply chain
 
 Every package that the tests install is pinned exactly in `constraints.txt`. `pip-audit -r constraints.txt --no-deps
---disable-pip` asks a database of known vulnerabilities; where these figures were made no such database could be reached
-(neither PyPI's nor OSV's), so its answer is **not known** and the check is yours to make. The package has no `eval`, no
-`exec`, no unpickling of files, no YAML and no shell; `ruff`'s security rules are on.
+--disable-pip` looks these up in a database of known vulnerabilities. On the machine where these figures were made, no
+such database could be reached (neither PyPI's nor OSV's), so the answer is **not known** and you have to make this
+check yourself. The package has no `eval`, no `exec`, no unpickling of files, no YAML and no shell, and `ruff`'s
+security rules are on.
 """
 
 
 def page() -> str:
     """The page as it should be."""
-    parts = [INTRODUCTION]
+    titles = [title for title, _, _ in SECTIONS.values()] + re.findall(r"^## (.+)$", CLOSING, flags=re.MULTILINE)
+    anchors = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+    links = [f"[{title}](#{anchor})" for title, anchor in zip(titles, anchors, strict=True)]
+    parts = [INTRODUCTION, "\n" + " ·\n".join(links) + "\n"]
     for name, (title, command, words) in SECTIONS.items():
         file = HERE / "results" / f"{name}.json"
-        told = words(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else "Not run as a whole yet.\n"
+        told = words(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else "Not run in full yet.\n"
         parts.append(f"\n## {title}\n\n`{command}`\n\n{told}")
     return "".join(parts) + CLOSING
 

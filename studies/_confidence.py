@@ -1,4 +1,4 @@
-"""Scores against what the network says of the whole photograph: who raises it, and who is ahead where it is low."""
+"""Scores against the network's probability for the whole photograph: who exceeds it, and who leads where it is low."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def insertions(stores: Mapping[str, Store]) -> Insertions:
 
 
 def overshoot_table(found: Insertions) -> str:
-    """On how many photographs a method's insertion is above what the network says of the whole photograph."""
+    """On how many photographs a method's insertion exceeds the network's probability for the whole photograph."""
     lines = _head(found)
     for method in next(iter(found.values()), {}):
         rows = [each.get(method, {}).values() for each in found.values()]

@@ -34,7 +34,7 @@ class Cost(NamedTuple):
     backwards: int
 
     def times(self, count: int) -> Cost:
-        """So many of it."""
+        """The cost of doing this several times."""
         return Cost(self.forwards * count, self.backwards * count)
 
 
@@ -55,7 +55,7 @@ def map_cost(row: Row) -> Cost:
 
 
 def plan_costs(names: Sequence[str]) -> dict[str, dict[str, Cost]]:
-    """For each plan and network what is to be computed, without what an earlier plan has computed already."""
+    """What each plan has to compute per network, without what an earlier plan has computed already."""
     seen: set[str] = set()
     costs: dict[str, dict[str, Cost]] = {}
     for name in names:
@@ -82,7 +82,7 @@ def cost_table(names: Sequence[str]) -> str:
 
 
 def _units(plan: Plan) -> list[tuple[str, str, Cost]]:
-    """Each map, its scores under a protocol, and each trial: what makes it another plan's too, and its cost."""
+    """Each map, its scores under a protocol, and each trial: a key that plans share, and its cost."""
     units = []
     scores = {protocol: 2 * len(get(protocol).levels(_PIXELS, _WIDTH)[0]) for protocol in plan.metrics.protocols}
     for pair in plan.pairs:

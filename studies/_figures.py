@@ -19,17 +19,17 @@ _LINES = (
     "Grad-CAM++", "RISE [400 masks]", "Random",
 )  # fmt: skip
 CAPTIONS: Mapping[str, str] = {
-    "faithfulness": "Insertion against MSE at the last feature layer: one point a method, with 95 % intervals.",
+    "faithfulness": "Insertion against MSE at the last feature layer: one point per method, with 95 % intervals.",
     "layers": "Activations layer by layer, with 95 % intervals",
-    "steps": "Scores against passes: the fast preset (ring) with more and fewer steps, the paper's (diamond, line).",
-    "cost": "Passes an image, forwards and backwards, against insertion and MSE.",
+    "steps": "Scores against passes: the preset fast (ring), with more and fewer steps, and paper (diamond, line).",
+    "cost": "Passes per image, forwards and backwards, against insertion and MSE.",
     "black-image": "How often a class is found in a black image, with Wilson's 95 % intervals.",
     "sanity": "Similarity to the original map as layers are re-initialised from the logits down.",
 }
 
 
 def drawn(folder: Path) -> Iterator[tuple[str, str, Figure]]:
-    """Name, caption and figure of all that there are scores for.
+    """Name, caption and figure of everything that has scores.
 
     Args:
         folder: Where the scores are.

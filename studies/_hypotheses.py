@@ -22,7 +22,7 @@ _NAMES = {"mse": "MSE"}
 _SEQUENTIAL = ("MobileNetV1", "MobileNetV1 with ReLU")
 _WITHOUT_SKIPS = ("MobileNetV1", "SqueezeNet")
 _FIRES = 0.5  # of the trials: between the paper's 94 % and .1 %
-# Of insertion and cosine, and of MSE as a share: what the paper's own table calls alike is within half of it.
+# For insertion and cosine, and for MSE as a share: what the paper's own table calls equal is within half of this.
 _ALIKE, _ALIKE_SHARE = 0.05, 0.1
 
 
@@ -83,7 +83,7 @@ def _difference(
 
 
 def _everywhere(study: Study) -> Iterator[tuple[Numbers, int, str]]:
-    """Every plan and network on which all variants were computed, and what to call it."""
+    """Every plan and network on which all variants were computed, and its name."""
     for name in _WITH_VARIANTS:
         if name in study:
             for pair, each in enumerate(study[name].plan.pairs):
@@ -198,20 +198,20 @@ HYPOTHESES = (
                "Share of trials in which the target becomes the top class at some quantile.",
                "NONE 93 to 98 %, the others at most .4 %.", _h5),
     Hypothesis("H6", "On black images AVM fires on sequential networks only.",
-               "MobileNetV1 is the only plain chain; SqueezeNet and GoogLeNet branch, the others have skips. To fire "
-               "means: in more than half of the trials.",
+               "MobileNetV1 is the only plain chain; SqueezeNet and GoogLeNet branch, the others have skips. A variant "
+               "counts as firing if it does so in more than half of the trials.",
                "AlexNet 94 %, VGG16 95 %; ResNet50 .1 %, GoogLeNet 0 %.", _h6),
     Hypothesis("H7", "Clipping early sites matters more than clipping late ones.",
                "MSE and cosine with the first 2/13, 4/13 or 7/13 of the sites clipped alone, against the last 6/13.",
                "VGG16: MSE .610, .584, .559 against .717; cosine .664, .673, .681 against .603.", _h7),
-    Hypothesis("H8", "Ensemble quantile optimisation beats an L1 penalty and no constraint of the area.",
+    Hypothesis("H8", "Ensemble quantile optimisation beats an L1 penalty and no constraint on the area.",
                "The paper's preset against one mask with β‖α‖₁ (as a mean), three β, and with none.",
                "Insertion .512 against .464 at best (L1) and .127 (none); MSE .545 against .576 and 1.118.", _h8),
     Hypothesis("H9", "Quality saturates near 100 steps.",
-               f"200 steps of the paper's preset do like its 100: insertion and cosine within {_ALIKE}, MSE within "
-               f"{100 * _ALIKE_SHARE:.0f} %.",
+               f"200 steps of the paper's preset do as well as its 100: insertion and cosine within {_ALIKE}, MSE "
+               f"within {100 * _ALIKE_SHARE:.0f} %.",
                "Insertion .512 at 100, .516 at 200, .518 at 300.", _h9),
-    Hypothesis("H10", "3, 5 and 9 quantiles do alike.",
+    Hypothesis("H10", "3, 5 and 9 quantiles do equally well.",
                "3 and 9 against the default 5, with the margins of H9.",
                "Insertion .509, .512, .532; MSE .568, .545, .547.", _h10),
 )  # fmt: skip

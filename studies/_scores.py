@@ -1,4 +1,4 @@
-"""The committed scores: exports of the runs, made small, with what an export does not say beside them."""
+"""The committed scores: exports of the runs, made small, and beside them what an export does not hold."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def words(prose: Prose, name: str) -> str:
 def bench_table(store: Store, layout: str) -> str:
     """A table of the benchmark, its notes, and its paired tests folded away, where any could be significant.
 
-    With intervals over the photographs; of several seeds it shows the spread over these, and the intervals folded away.
+    It has intervals over the photographs; with several seeds it shows the spread over these and folds the intervals.
     """
     made = table(store, layout)
     seeds = len(store.plan.seeds) > 1
@@ -44,7 +44,7 @@ def bench_table(store: Store, layout: str) -> str:
 
 
 def _notes(made: Table) -> list[str]:
-    """A table's notes; intervals stand in the table, or below it, and there is no CSV file."""
+    """A table's notes; here intervals are in the table or below it, and there is no CSV file."""
     return [
         note.replace(
             "; 95 % bootstrap intervals over the images are in the CSV file", ", with 95 % bootstrap intervals"
@@ -122,9 +122,9 @@ def hypothesis_section(hypothesis: Hypothesis, study: Study, prose: Prose) -> st
 
 
 def _comparisons(found: list[Comparison]) -> str:
-    lines = ["| where | what | difference, above 0 as claimed | n | says |", "| :-- | :-- | --: | --: | :-- |"]
+    lines = ["| where | what | difference, above 0 as claimed | n | answer |", "| :-- | :-- | --: | --: | :-- |"]
     if any(each.margin for each in found):
-        lines[0] = "| where | what | difference, above 0 is better (margin) | n | alike? |"
+        lines[0] = "| where | what | difference, above 0 is better (margin) | n | equal? |"
     for each in found:
         digits = 1 if abs(each.difference) >= 10 else 3
         text = _steps.signed(each.difference, each.low, each.high, digits)
@@ -160,7 +160,7 @@ def variants_table(study: Study) -> str:
     for name in names:
         cells = [_mean_place(places[name][metric]) for metric in metrics]
         lines.append(f"| {name} | {' | '.join(cells)} | {_fires(study, name)} |")
-    note = f"Mean place among these five (1 is best) over {networks} networks; trials on black images pooled.\n"
+    note = f"Mean place among these five (1 is best) over {networks} networks; trials on black images added up.\n"
     return "\n".join(lines) + "\n\n" + note
 
 

@@ -102,7 +102,7 @@ def reached(numbers: Numbers, label: str) -> tuple[int, int]:
 
 
 def steps_figure(numbers: Numbers) -> Figure:
-    """The scores against the passes backwards, a panel a score; the presets are a ring, and a diamond with a line."""
+    """Scores against backward passes, one panel per score; the presets are a ring and a diamond with a line."""
     figure = new_figure(4.6)
     panels: Any = figure.subplots(2, 2)
     labels = [row.label for row in numbers.plan.methods]

@@ -1,26 +1,26 @@
 """How a claim is judged: comparisons with intervals, what each says, and a verdict over all of them.
 
-**A comparison** is a difference with a 95 % interval. Between methods it is the mean over the photographs of one's
-number minus the other's, seeds averaged first, with the bootstrap interval over the photographs; between two rates it
-is their difference with Newcombe's interval from Wilson's ("Interval estimation for the difference between independent
-proportions", Statistics in Medicine 1998). It is signed so that the claim says "above 0", or, where the claim is that
-things do alike, "within a margin around 0".
+**A comparison** is a difference with a 95 % interval. Between methods it is the mean over the photographs of one
+method's number minus the other's, with seeds averaged first, and the bootstrap interval over the photographs. Between
+two rates it is their difference, with Newcombe's interval made from Wilson's ("Interval estimation for the difference
+between independent proportions", Statistics in Medicine 1998). Its sign is chosen so that the claim says "above 0", or,
+if the claim is that two things are equal, "within a margin around 0".
 
 - *yes*: the whole interval is where the claim says (above 0; inside the margin);
 - *no*: the whole interval is where the claim says it is not (below 0; outside the margin);
-- *open*: neither. One photograph has no interval and is always open.
+- *open*: neither. A single photograph has no interval and is always open.
 
 **A verdict** over the comparisons of a claim:
 
 - *not testable here*: there is no comparison, or all are open;
 - *holds*: none is no, and at least half are yes;
-- *partly*: some are yes, and some no or fewer than half yes;
+- *partly*: some are yes, and some are no or fewer than half are yes;
 - *not*: some are no and none is yes.
 
-Nothing is corrected for the number of comparisons, and bootstrap intervals over few photographs are too narrow: of
-normally distributed differences they hold the mean in about 84 % of all cases with five photographs and 90 % with ten,
-not in 95 %. Of things that are truly equal, one comparison in twelve is so expected to say yes with five photographs,
-and one no; one in twenty with ten. A single yes or no is a hint, many are evidence.
+Nothing is corrected for the number of comparisons, and bootstrap intervals over few photographs are too narrow: for
+normally distributed differences they contain the mean in about 84 % of all cases with five photographs and 90 % with
+ten, not in 95 %. So if two things are truly equal, with five photographs one comparison in twelve is expected to say
+yes and one in twelve no; with ten photographs, one in twenty each. A single yes or no is a hint, many are evidence.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Comparison:
-    """A difference that a claim speaks of.
+    """A difference that a claim is about.
 
     Attributes:
         where: The network, or plan and network.
@@ -50,7 +50,7 @@ class Comparison:
         low: Lower end of its 95 % interval; NaN where there is none.
         high: Its upper end.
         count: Photographs, or trials of the smaller sample.
-        margin: For a claim that two things do alike: how far apart they may be; 0 for a claim of "above".
+        margin: For a claim that two things are equal: how far apart they may be; 0 for a claim of "above".
     """
 
     where: str
@@ -63,7 +63,7 @@ class Comparison:
 
     @property
     def answer(self) -> str:
-        """What it says of the claim: "yes", "no" or "open"."""
+        """What it says about the claim: "yes", "no" or "open"."""
         if math.isnan(self.low):
             return OPEN
         if self.margin:

@@ -1,4 +1,4 @@
-"""What stands behind the numbers: units, passes, photographs, accuracy and versions, from the committed scores."""
+"""What the numbers rest on: units, passes, photographs, accuracy and versions, from the committed scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IMAGES = """
 def plans_table(stores: Mapping[str, Store]) -> str:
     """Per plan: networks, photographs or trials, seeds, methods, units and passes, each counted where it comes first.
 
-    Passes are rows through a network for maps and trials; those of the metrics come on top.
+    Passes are rows through a network for maps and trials; those of the metrics are not included.
     """
     lines = [
         "| plan | networks | photographs | seeds | methods | units | failed | forwards | backwards |",

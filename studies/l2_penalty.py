@@ -1,4 +1,4 @@
-"""What the paper dismisses in a sentence: a penalty on the change of activations, in the place of clipped gradients."""
+"""What the paper dismisses in a sentence: a penalty on the change of activations, in place of clipped gradients."""
 
 from __future__ import annotations
 

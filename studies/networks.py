@@ -7,7 +7,7 @@ from fei.models import Classifier, load
 
 
 def mobilenet_v1_relu() -> Classifier:
-    """MobileNetV1 without the bound of its activations: ReLU in the place of ReLU6."""
+    """MobileNetV1 without a bound on its activations: ReLU in place of ReLU6."""
     model = load(f"{ASSETS / 'zoo.py'}:mobilenet_v1")
     for module in list(model.modules()):
         for name, child in module.named_children():

@@ -1,4 +1,4 @@
-"""Methods that only the study needs, made of the package's own."""
+"""Methods that only the study needs, made from the package's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 import fei
 from fei.methods import Baseline
 from fei.methods.cam import features_at, upsample
-from fei.methods.scorecam import ScoreCAM
+from fei.methods.masking import ScoreCAM
 from fei.references import Reference
 
 

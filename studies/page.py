@@ -31,7 +31,7 @@ from fei.bench.report.style import picture
 from fei.bench.store import Store
 
 RESULTS = "results.md"
-BY_HAND = ("which-variant.md", "performance.md")  # with numbers of the study between comments
+BY_HAND = ("which-variant.md", "performance.md")  # have numbers of the study between comments
 _HEAD = "<!-- Written by `python -m studies.page`; the words are in studies/prose.toml. -->\n"
 
 
@@ -44,11 +44,19 @@ def results(folder: Path, docs: Path = ROOT / "docs") -> str:
     """
     with ExitStack() as stack:
         stores = {name: stack.enter_context(opened(name, folder)) for name in ORDER if committed(name, folder)}
-        return "\n".join(_results(stores, other_class.rows(folder), docs)).rstrip() + "\n"
+        text = "\n".join(_results(stores, other_class.rows(folder), docs)).rstrip() + "\n"
+    return text.replace(_HEAD, f"{_HEAD}\n{_contents(text)}", 1)
+
+
+def _contents(page: str) -> str:
+    """Links to the sections of a page."""
+    titles = re.findall(r"^## (.+)$", page, flags=re.MULTILINE)
+    anchors = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+    return " ·\n".join(f"[{title}](#{anchor})" for title, anchor in zip(titles, anchors, strict=True)) + "\n"
 
 
 def with_numbers(folder: Path, page: str) -> str:
-    """A page written by hand with today's numbers between its ``begin study-NAME`` and ``end study-NAME`` comments."""
+    """A page written by hand, with the numbers between ``begin study-NAME`` and ``end study-NAME`` comments."""
     with ExitStack() as stack:
         study = {name: Numbers(stack.enter_context(opened(name, folder))) for name in ORDER if committed(name, folder)}
         blocks = {
@@ -108,7 +116,7 @@ def _results(stores: dict[str, Store], asked: list[other_class.Row], docs: Path)
     yield sections.words(prose, "intro")
     yield "## The claims\n"
     yield sections.summary_table(study)
-    yield "What the verdicts mean, and the numbers behind each, are [below](#the-claims-one-by-one).\n"
+    yield "[Below](#the-claims-one-by-one) is what the verdicts mean, and the numbers behind each of them.\n"
     yield "## What was run\n"
     if missing := [name for name in ORDER if name not in stores]:
         yield f"Not computed yet: {', '.join(missing)}.\n"
@@ -116,8 +124,8 @@ def _results(stores: dict[str, Store], asked: list[other_class.Row], docs: Path)
         return
     yield plans_table(stores)
     yield (
-        "Passes are rows through a network for maps and trials, each counted in the plan that computed it first; the "
-        "metrics come on top. "
+        "Passes are rows through a network for maps and trials, each counted in the plan that computed it first; those "
+        "of the metrics are not included. "
         f"Versions: {versions(stores)}.\n"
     )
     yield accuracy_table(stores)
@@ -165,7 +173,7 @@ def _methods(stores: dict[str, Store], study: dict[str, Numbers], prose: section
             if name == "twenty":
                 yield _image("faithfulness")
     if found := insertions(stores):
-        yield "### More than the network says of the photograph\n"
+        yield "### More than the network gives the photograph\n"
         yield sections.words(prose, "overshoot")
         yield overshoot_table(found)
         yield "### Where the network is unsure\n"
@@ -191,12 +199,12 @@ def _inside_fei(
         yield sections.words(prose, "steps")
         yield _steps.steps_table(study["steps"])
         yield (
-            "± is the standard deviation over the seeds. ✓: not worse than the preset `paper` by more than that of its "
-            "own; ✗: worse.\n"
+            "± is the standard deviation over the seeds. ✓ means: not worse than the preset `paper` by more than the "
+            "standard deviation of `paper`; ✗ means: worse.\n"
         )
         yield (
-            "<details><summary>Differences to the preset paper, photograph by photograph</summary>\n\n"
-            f"{_steps.differences_table(study['steps'])}\nAbove 0 is better, with 95 % intervals by bootstrap.\n\n"
+            "<details><summary>Differences from the preset paper, photograph by photograph</summary>\n\n"
+            f"{_steps.differences_table(study['steps'])}\nAbove 0 is better; with 95 % bootstrap intervals.\n\n"
             "</details>\n"
         )
         yield _image("steps")

@@ -1,4 +1,4 @@
-"""Maps of a photograph while SqueezeNet loses its weights, one line a method.
+"""Maps of a photograph while SqueezeNet loses its weights, one line per method.
 
     python -m studies.strips
 

@@ -290,7 +290,7 @@ def test_a_method_passes_as_it_is():
         (lambda x: x[:, :, :5], r"<lambda> returned shape \(1, 3, 5, 16\); expected \(1, 12, 16\), \(1, 1, …\) or"),
         (lambda x: x[:, :2], r"returned shape \(1, 2, 12, 16\)"),
         (lambda x: x[0, 0], r"returned shape \(12, 16\)"),
-        (lambda x: x[0], r"<lambda> returned 3 maps for 1 image\(s\); expected one an image"),
+        (lambda x: x[0], r"<lambda> returned 3 maps for 1 image\(s\); expected one per image"),
         (lambda x: x.repeat(2, 1, 1, 1), r"returned 2 maps for 1 image\(s\)"),
         (lambda x: x * float("nan"), "returned NaN or infinite values"),
         (lambda x: None, "returned NoneType; expected"),
@@ -322,7 +322,7 @@ def test_refuses_code_that_writes_into_the_network():
             model[0].weight.mul_(1.1)
         return inputs
 
-    with pytest.raises(ModelError, match="the wrapped method wrote into the network's '0.weight'; reload the network"):
+    with pytest.raises(ModelError, match="The wrapped method wrote into the network's '0.weight'; reload the network"):
         as_method(careless)(small_cnn(), pictures(1))
 
 
@@ -367,12 +367,12 @@ def test_refuses_at_the_call():
         as_method(torchcam.methods.GradCAM)(model, x, lambda output: output[:, 0])
     with pytest.raises(InputError, match="returned maps of 2 layers; name one layer"):
         as_method(torchcam.methods.GradCAM, target_layer=["2", "5"])(model, x)
-    with pytest.raises(InputError, match="the layer given to captum.LayerGradCam is no module of this network"):
+    with pytest.raises(InputError, match="The layer given to captum.LayerGradCam is no module of this network"):
         as_method(captum.attr.LayerGradCam, layer=nn.ReLU())(model, x)
-    with pytest.raises(InputError, match="the network ran no module named '17'"):
+    with pytest.raises(InputError, match="The network ran no module named '17'"):
         as_method(captum.attr.LayerGradCam, layer="17")(model, x)
     flat = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 16, 4)).eval()
-    with pytest.raises(ModelError, match="no spatial feature layer; name the layer that torchcam.GradCAM is to read"):
+    with pytest.raises(ModelError, match="no spatial feature layer; name a layer"):
         as_method(torchcam.methods.GradCAM)(flat, x)
 
 
@@ -476,7 +476,7 @@ def test_torchcam_reads_the_last_run_of_a_layer():
 
 def test_a_layer_that_a_function_overwrites_is_refused_or_read_rightly():
     model, x = Functional().eval(), pictures(1)
-    with pytest.raises(ModelError, match="the output of layer 'first' is overwritten in place later in the pass"):
+    with pytest.raises(ModelError, match="The output of layer 'first' is overwritten in place later in the pass"):
         as_method(torchcam.methods.GradCAM, target_layer="first")(model, x, 1)
     ours = fei.methods.create("gradcam", layer="first")(model, x, 1)
     captums = as_method(captum.attr.LayerGradCam, layer="first")(model, x, 1)  # captum keeps a copy

@@ -420,7 +420,7 @@ def test_single_logit_networks_and_model_outputs_with_logits():
 
     maps = fei.FEI(Wrapped().eval(), steps=1, score="sigmoid").attribute(pictures())
     assert torch.equal(maps, fei.FEI(small_cnn(classes=1), steps=1, score="sigmoid").attribute(pictures()))
-    with pytest.raises(InputError, match="the softmax of a single logit is always 1; pass score='sigmoid'"):
+    with pytest.raises(InputError, match="The softmax of a single logit is always 1; pass score='sigmoid'"):
         fei.FEI(small_cnn(classes=1), steps=1).attribute(pictures())
 
 
@@ -482,21 +482,21 @@ def linear_net():
         (lambda m, x: m.attribute((255 * x).byte()), InputError, r"must be floating point; got torch.uint8"),
         (lambda m, x: m.attribute([1, 2]), InputError, r"must be a tensor \(N, C, H, W\); got list"),
         (lambda m, x: m.attribute((x, x)), InputError, "`inputs` must be one tensor or a 1-tuple; got a tuple of 2"),
-        (lambda m, x: m.attribute(x[:, :2]), ModelError, r"the model failed on an input of shape \(1, 2, 12, 16\)"),
+        (lambda m, x: m.attribute(x[:, :2]), ModelError, r"The model failed on an input of shape \(1, 2, 12, 16\)"),
         (lambda m, x: m.attribute(x, 4), InputError, "target 4 is out of range; the network has classes 0 to 3"),
         (lambda m, x: m.attribute(x, [0, -1]), InputError, "target -1 is out of range"),
         (lambda m, x: m.attribute(x, [0, 1, 2]), InputError, r"`target` has 3 entries for 2 image\(s\)"),
         (lambda m, x: m.attribute(x, 1.5), InputError, "`target` must be a class index"),
-        (lambda m, x: m.attribute(x, lambda o: o), InputError, r"must return one number a row, shape \(5,\)"),
+        (lambda m, x: m.attribute(x, lambda o: o), InputError, r"must return one number per row, shape \(5,\)"),
         (
             lambda m, x: m.attribute(x, internal_batch_size=0),
             InputError,
             "`internal_batch_size` must be a whole number",
         ),
-        (lambda m, x: m.attribute(x, baselines="grey"), InputError, "unknown reference 'grey'; choose one of color"),
+        (lambda m, x: m.attribute(x, baselines="grey"), InputError, "Unknown reference 'grey'; choose one of color"),
         (lambda m, x: m.attribute(x, baselines="black"), InputError, "'black' needs a network on RGB"),
         (lambda m, x: m.attribute(x, baselines=torch.zeros(5, 5)), InputError, r"shape \(5, 5\) does not fit"),
-        (lambda m, x: m.attribute(x, baselines=float("nan")), InputError, "the reference holds NaN"),
+        (lambda m, x: m.attribute(x, baselines=float("nan")), InputError, "The reference holds NaN"),
     ],
 )
 def test_bad_calls(call, error, text):
@@ -507,8 +507,8 @@ def test_bad_calls(call, error, text):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"variant": "wm"}, "unknown clipping rule 'wm'"),
-        ({"preset": "quick"}, "unknown preset 'quick'; choose one of paper, fast"),
+        ({"variant": "wm"}, "Unknown clipping rule 'wm'"),
+        ({"preset": "quick"}, "Unknown preset 'quick'; choose one of paper, fast"),
         ({"quantiles": [0, 0.5]}, "must lie strictly between 0 and 1"),
         ({"quantiles": [0.5, 1.0]}, "must lie strictly between 0 and 1"),
         ({"quantiles": [0.5, 0.1]}, "increasing order without repeats"),
@@ -519,17 +519,17 @@ def test_bad_calls(call, error, text):
         ({"steps": 1.5}, "`steps` must be a whole number of at least 1"),
         ({"lr": float("nan")}, "`lr` must be a finite number"),
         ({"beta": -1}, "`beta` must be a finite number of at least 0"),
-        ({"constraint": "lasso"}, "unknown constraint 'lasso'; choose one of penalty, projection, l1, none"),
-        ({"reduction": "max"}, "unknown reduction 'max'"),
-        ({"init": "ones"}, "unknown init 'ones'"),
+        ({"constraint": "lasso"}, "Unknown constraint 'lasso'; choose one of penalty, projection, l1, none"),
+        ({"reduction": "max"}, "Unknown reduction 'max'"),
+        ({"init": "ones"}, "Unknown init 'ones'"),
         ({"init": 2.0}, "`init` must be 'zero', 'area' or a number"),
-        ({"nesting": "both"}, "unknown nesting 'both'"),
-        ({"sites": "relu"}, "unknown sites 'relu'; choose one of activation, conv, block"),
-        ({"residual": "skip"}, "unknown residual 'skip'; choose one of branch, post_add, both"),
-        ({"objective": "insert"}, "unknown objective 'insert'"),
-        ({"score": "prob"}, "unknown score 'prob'"),
-        ({"constraint": "l1", "nesting": "cumulative"}, "needs one mask a quantile"),
-        ({"constraint": "none", "init": "area"}, "init='area' needs an area"),
+        ({"nesting": "both"}, "Unknown nesting 'both'"),
+        ({"sites": "relu"}, "Unknown sites 'relu'; choose one of activation, conv, block"),
+        ({"residual": "skip"}, "Unknown residual 'skip'; choose one of branch, post_add, both"),
+        ({"objective": "insert"}, "Unknown objective 'insert'"),
+        ({"score": "prob"}, "Unknown score 'prob'"),
+        ({"constraint": "l1", "nesting": "cumulative"}, "needs several masks"),
+        ({"constraint": "none", "init": "area"}, "`init='area'` needs an area"),
     ],
 )
 def test_bad_options(options, text):
@@ -547,15 +547,15 @@ def test_bad_models():
     half[1].train()
     with pytest.raises(InputError, match="module '1' is in training mode"):
         fei.FEI(half).attribute(x)
-    with pytest.raises(ModelError, match="no clip site was found: the network shows no convolution"):
+    with pytest.raises(ModelError, match="No clip site was found: the network shows no convolution"):
         fei.FEI(linear_net(), "vm", steps=1).attribute(x)
     assert fei.FEI(linear_net(), "none", steps=1).attribute(x).shape == (2, 1, 12, 16)
     with pytest.raises(ModelError, match=r"output has shape \(1, 8, 12, 16\); expected \(N, classes\)"):
         fei.FEI(small_cnn()[:1].eval(), steps=1).attribute(x)
     tuples = nn.Sequential(small_cnn(), type("Pair", (nn.Module,), {"forward": lambda self, y: (y, y)})()).eval()
-    with pytest.raises(ModelError, match="the model returned tuple; expected a tensor of logits"):
+    with pytest.raises(ModelError, match="The model returned tuple; expected a tensor of logits"):
         fei.FEI(tuples, steps=1).attribute(x)
     broken = small_cnn()
     broken[0].weight.data.fill_(float("nan"))
-    with pytest.raises(ModelError, match="the model's output holds NaN or infinite values"):
+    with pytest.raises(ModelError, match="The model's output holds NaN or infinite values"):
         fei.FEI(broken, steps=1).attribute(x)

@@ -84,9 +84,9 @@ def test_gradcam_at_a_named_layer_agrees_with_captum():
 def test_gradcam_refusals():
     x = pictures(1)
     linear = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 16, 4)).eval()
-    with pytest.raises(ModelError, match="no spatial feature layer; name one with layer="):
+    with pytest.raises(ModelError, match="no spatial feature layer; name a layer"):
         fei.methods.create("gradcam")(linear, x)
-    with pytest.raises(InputError, match="the network ran no module named '17'"):
+    with pytest.raises(InputError, match="The network ran no module named '17'"):
         fei.methods.create("gradcam", layer="17")(small_cnn(), x)
     with pytest.raises(ModelError, match=r"layer '7' gives shape \(1, 12\); a CAM needs feature maps"):
         fei.methods.create("gradcam", layer="7")(small_cnn(), x)

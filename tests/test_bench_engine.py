@@ -13,7 +13,7 @@ import torch
 from waiting import PATIENCE
 
 from fei.bench import LocalEngine, Unit
-from fei.bench.context import Network, Recipe, WorkerContext
+from fei.bench.context import PlannedNetwork, Recipe, WorkerContext
 from fei.bench.engine import _pool, _processes
 from fei.bench.engine.worker import Worker
 from fei.errors import InputError
@@ -61,7 +61,7 @@ def unit(item, pair=0):
 
 
 def context(folder, **options):
-    networks = tuple(Network(f"network {pair}", "") for pair in range(3))
+    networks = tuple(PlannedNetwork(f"network {pair}", "") for pair in range(3))
     return WorkerContext(networks, (Recipe("m", {"notes": str(folder)} | options, "{}"),), retries=1, make=StandIn)
 
 
@@ -94,8 +94,8 @@ def test_a_network_that_does_not_load_fails_its_units_without_further_attempts(t
 
 @posix
 def test_workers_that_die_are_replaced_and_their_units_tried_again(tmp_path):
-    items = ["a", "dies", "raises", *map(str, range(20))]
-    units = [*(unit(item) for item in items), *(unit(f"unloadable {i}", 1) for i in range(30))]
+    items = ["a", "dies", "raises", *map(str, range(6))]
+    units = [*(unit(item) for item in items), *(unit(f"unloadable {i}", 1) for i in range(10))]
     outcomes = {o.item: o for o in LocalEngine(workers=1, threads=1).run(iter(units), context(tmp_path))}
     assert len(outcomes) == len(units)
     done = {item for item, outcome in outcomes.items() if outcome.status == "done"}
@@ -103,7 +103,7 @@ def test_workers_that_die_are_replaced_and_their_units_tried_again(tmp_path):
     assert outcomes["dies"].attempts == 2
     assert "ended while it computed this (signal 9, SIGKILL)" in outcomes["dies"].error
     assert outcomes["raises"].attempts == 2
-    assert "ended while it loaded the network 'network 1' (signal 9, SIGKILL)" in outcomes["unloadable 29"].error
+    assert "ended while it loaded the network 'network 1' (signal 9, SIGKILL)" in outcomes["unloadable 9"].error
     assert notes(tmp_path).count("load1") == 2  # not once for each unit
     assert notes(tmp_path).count("dies") == 2
     assert all(notes(tmp_path).count(item) == 1 for item in done)
@@ -153,12 +153,12 @@ def test_ctrl_c_while_workers_end_leaves_none_of_them(tmp_path, monkeypatch):
 
 def test_bad_numbers_are_refused():
     for workers in (-1, 1.5, True):
-        with pytest.raises(InputError, match="workers is"):
+        with pytest.raises(InputError, match="`workers` is"):
             LocalEngine(workers)
-    with pytest.raises(InputError, match="threads is 0"):
+    with pytest.raises(InputError, match="`threads` is 0"):
         LocalEngine(threads=0)
 
 
 def test_a_network_that_is_another_one_each_time_is_refused():
-    worker = Worker(WorkerContext((Network("efficientnet_lite0", "another fingerprint"),), ()))
+    worker = Worker(WorkerContext((PlannedNetwork("efficientnet_lite0", "another fingerprint"),), ()))
     assert "is another one each time it is loaded" in worker.prepare(0)

@@ -21,9 +21,9 @@ from waiting import PATIENCE
 
 from fei.bench import LocalEngine, Store, Unit, run
 from fei.bench import context as _context
-from fei.bench.engine import _drive
+from fei.bench.engine import runner
 from fei.bench.engine._memory import out_of_memory
-from fei.bench.engine._pool import Ending, Lack, Member, Pool
+from fei.bench.engine._pool import Ending, Member, Pool
 from fei.bench.store import _schema
 from fei.cli import main
 from fei.errors import InputError, ModelError
@@ -54,8 +54,8 @@ def plan_of(photos, **options):
 @pytest.fixture
 def at_once(monkeypatch):
     """Each outcome is committed as it comes."""
-    monkeypatch.setattr(_drive, "_SECONDS", 0.0)
-    monkeypatch.setattr(_drive, "_SHARE", 1.0)
+    monkeypatch.setattr(runner, "_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "_SHARE", 1.0)
 
 
 # Memory
@@ -86,7 +86,7 @@ def test_where_memory_runs_out_the_batch_is_halved_and_the_unit_goes_on(photos, 
         summary = call(run, plan_with(), tmp_path / "narrow")
     assert (summary.done, summary.failed) == (12, 0)
     (line,) = [str(warning.message) for warning in told]  # once, not for each unit
-    assert line.startswith("Memory ran out, first with the method 'fei-vm' on '0.png'; it goes on with fewer rows")
+    assert line.startswith("Memory ran out, first with the method 'fei-vm' on '0.png'; the run goes on with fewer rows")
     with Store.open(tmp_path / "narrow", readonly=True) as store:
         rows = {row["method"]: row["value"] for row in store.results() if row["metric"] == "batch_rows"}
     assert rows == {"fei-vm": 2, "saliency": 2, "rise": 2}  # 5 masks, 1 row, 8 rows; the scores 8, 4, 2
@@ -153,9 +153,11 @@ def test_a_worker_that_hangs_is_ended_and_replaced(tmp_path):
         **dict.fromkeys("ab", "done"), **dict.fromkeys(["sleeps", "c", "d"], "failed"),
     }  # fmt: skip
     assert outcomes["sleeps"].error == (
-        "This took longer than 3 s, the time-out of a unit, and the worker was ended; allow more with --unit-timeout."
+        "A worker process ended while it computed this (it took longer than 3 s, the time-out of a unit); allow more "
+        "with --unit-timeout."
     )
-    assert outcomes["c"].error.startswith("Loading the network 'network 3' took longer than 3 s")
+    told = "A worker process ended while it loaded the network 'network 3' (it took longer than 3 s"
+    assert outcomes["c"].error.startswith(told)
     assert sorted(set(notes(tmp_path))) == ["a", "b", "load0", "sleeps"]
     assert notes(tmp_path).count("sleeps") == 1
 
@@ -164,7 +166,7 @@ def test_time_outs_that_cannot_be(photos, tmp_path):
     with pytest.raises(InputError, match="A time-out needs workers that can be ended; compute with at least one"):
         run(plan_of(photos), tmp_path, unit_timeout=5, device="cpu")
     for bad in (0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(InputError, match="unit_timeout is .*; give a number of seconds above 0"):
+        with pytest.raises(InputError, match="`unit_timeout` is .*; give a number of seconds above 0"):
             run(plan_of(photos), tmp_path, workers=1, unit_timeout=bad, device="cpu")
 
 
@@ -215,7 +217,8 @@ class Scripted(Member):
                 self.dead = True  # and the answers before b are lost
                 return
             if isinstance(said, Unit) and self._fate == "lacks":
-                said = Lack("The node far away has no file 'a.png'; put it there.")
+                self.lacks = "The node far away has no file 'a.png'; put it there."
+                return
             yield context_of(Path()).outcome(said, "done") if isinstance(said, Unit) else said
 
     def dismiss(self):
@@ -310,8 +313,13 @@ def break_maps(number):
 @pytest.mark.parametrize(
     ("spoil", "keeps", "told", "code"),
     [
-        (fill_up, False, "is full; free some space, then go on with: fei bench resume RUN.", 1),
-        (break_maps(errno.ENOSPC), True, "is full; free some space, then go on with: fei bench resume RUN.", 1),
+        (fill_up, False, "is full; free some space, then go on with: fei bench resume RUN (what was committed", 1),
+        (
+            break_maps(errno.ENOSPC),
+            True,
+            "is full; free some space, then go on with: fei bench resume RUN (what was committed",
+            1,
+        ),
         (lock_out, False, "The run folder 'RUN' cannot be written to; choose another folder or change its perm", 2),
         (break_maps(errno.EACCES), True, "The run folder 'RUN' cannot be written to; choose another folder", 2),
         (
@@ -360,7 +368,7 @@ def test_on_a_slow_disk_commits_take_a_tenth_of_the_time(photos, tmp_path, monke
                 now[0] += 1.0
                 yield context.outcome(each, "done", groups=each.scores)
 
-    monkeypatch.setattr(_drive.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(Store, "commit", slow)
     plan = make_plan(photos, [SALIENCY], f"seeds = {list(range(25))}")
     assert run(plan, tmp_path, engine=Quick(), device="cpu").done == 100
@@ -375,7 +383,7 @@ def test_on_a_slow_disk_commits_take_a_tenth_of_the_time(photos, tmp_path, monke
 def drive_slowly():
     """A run whose commits hang once Ctrl-C was pressed; in a process of its own."""
     folder, commit = Path(sys.argv[1]), Store.commit
-    _drive._SECONDS, _drive._SHARE = 0.0, 1.0
+    runner._SECONDS, runner._SHARE = 0.0, 1.0
 
     def slow(self, outcomes):
         if sys.exc_info()[0] is KeyboardInterrupt:

@@ -84,9 +84,9 @@ def before(line):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (("steps = 3", "stepz = 3"), "methods[0].options: method 'fei-vm' has no option 'stepz'; it takes preset, "),
+        (("steps = 3", "stepz = 3"), "methods[0].options: The method 'fei-vm' has no option 'stepz'; it takes preset"),
         (("steps = 3", "steps = '3'"), "methods[0].options: `steps` must be a whole number of at least 1; got '3'"),
-        (('"gradcam"', '"gradkam"'), "methods[1].name: unknown method 'gradkam'; did you mean gradcam"),
+        (('"gradcam"', '"gradkam"'), "methods[1].name: Unknown method 'gradkam'; did you mean gradcam"),
         (('"Grad-CAM"', '"FEI-VM"'), "methods[1].label: the label 'FEI-VM' is there twice; each must be another one"),
         (("group =", "grupp ="), "methods[1].grupp: there is no such key; the keys are name, label, group, options"),
         (("[0, 1]", "[]"), "seeds: got []; give at least one entry"),
@@ -100,7 +100,7 @@ def before(line):
         (before('layout = "tall"'), f"layout: got 'tall'; choose one of {', '.join(map(repr, LAYOUTS))}"),
         (before("keep_maps = 1"), "keep_maps: got 1; give true or false"),
         (before("retries = -1"), "retries: got -1; give at least 0"),
-        (before("metrics = { protocols = ['rice'] }"), "metrics.protocols: unknown protocol 'rice'; did you mean rise"),
+        (before("metrics = { protocols = ['rice'] }"), "metrics.protocols: Unknown protocol 'rice'; did you mean rise"),
         (before("metrics = { protocols = ['rise', 'rise/1'] }"), "metrics.protocols: the protocol 'rise/1' is there"),
         (before("metrics = { inside = true }"), "metrics.inside: there is no such key; the keys are protocols, "),
         (before("black_image = { trials = 0 }"), "black_image.trials: got 0; give at least 1"),

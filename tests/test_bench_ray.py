@@ -19,7 +19,7 @@ from test_bench_run import COUNTED, FEI, LOG, PAUSE, SALIENCY, call, committed, 
 from waiting import PATIENCE
 
 from fei.bench import RayEngine, run
-from fei.bench.engine import _ray_crew as crew_module
+from fei.bench.engine import _ray
 from fei.bench.engine.runner import resume
 from fei.bench.plan import parse_plan
 from fei.cli import main
@@ -27,8 +27,8 @@ from fei.errors import InputError
 
 pytestmark = pytest.mark.slow
 
-MANY = 20
-KILLS = int(os.environ.get("FEI_KILLS", "3"))
+MANY = 16
+KILLS = int(os.environ.get("FEI_KILLS", "1"))
 SMALL = {"num_cpus": 1, "object_store_memory": 80_000_000, "include_dashboard": False}
 
 
@@ -55,7 +55,7 @@ def cluster(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv(LOG, str(tmp_path_factory.mktemp("notes") / "log"))
-        patch.setenv(PAUSE, "0.05")
+        patch.setenv(PAUSE, "0.1")
         made = Cluster(initialize_head=True, head_node_args=SMALL)
         made.add_node(**SMALL)
         made.log = Path(os.environ[LOG])
@@ -87,7 +87,7 @@ def test_without_ray_one_sentence_says_what_to_install(many, tmp_path, monkeypat
         main(["bench", "run", str(many / "plan.toml"), "--out", str(tmp_path / "run"), "--engine", "ray"])
     assert ended.value.code == 2
     assert capsys.readouterr().err.endswith(
-        "error: The engine 'ray' needs Ray, which is not installed; pip install 'fei[ray]'\n"
+        "error: The engine 'ray' needs Ray, which is not installed; run: pip install 'fei[ray]'.\n"
     )
 
 
@@ -112,12 +112,12 @@ def test_words_that_do_not_fit(many, tmp_path, capsys, words, told):
 
 def test_bad_numbers_are_refused():
     for wrong in ({"workers": -1}, {"workers": True}, {"threads": 0}, {"gpus_per_worker": -1}):
-        with pytest.raises(InputError, match=f"{next(iter(wrong))} is"):
+        with pytest.raises(InputError, match=f"`{next(iter(wrong))}` is"):
             RayEngine(**wrong)
 
 
 def test_what_ray_tells_at_length_in_a_few_words():
-    tell = crew_module._reason
+    tell = _ray._reason
     assert tell(RuntimeError("The actor is dead because its worker process has died. Worker exit type: …")) == (
         "its process has died"
     )
@@ -199,13 +199,13 @@ def test_on_one_machine_it_is_reached_from_nowhere_else_and_ends_on_ctrl_c(many,
 @pytest.mark.filterwarnings("ignore:No worker has started")  # a busy machine takes longer than a minute for it
 def test_workers_that_die_or_hang_are_replaced(cluster, tmp_path):
     context = replace(context_of(tmp_path), retries=0, unit_timeout=5.0)
-    units = [unit("dies"), unit("raises"), unit("sleeps"), *(unit(str(number)) for number in range(20))]
+    units = [unit("dies"), unit("raises"), unit("sleeps"), *(unit(str(number)) for number in range(8))]
     engine = RayEngine(2, address=cluster.address)
     outcomes = {o.item: o for o in engine.run(iter(units), context)}
     assert set(outcomes) == {each.item for each in units}
     assert {item for item, o in outcomes.items() if o.status != "done"} == {"dies", "raises", "sleeps"}
     assert "A worker process ended while it computed this (its process has died, node " in outcomes["dies"].error
-    assert outcomes["sleeps"].error.startswith("This took longer than 5 s, the time-out of a unit")
+    assert "ended while it computed this (it took longer than 5 s, the time-out of a unit)" in outcomes["sleeps"].error
     assert outcomes["raises"].error == "It failed."
     assert {o.threads for o in outcomes.values() if o.status == "done"} == {1}
     # the one that dies, and who was with it when it did, are tried once more, each alone
@@ -287,16 +287,18 @@ def test_workers_nodes_and_drivers_that_are_killed_cost_nothing(cluster, many, t
             os.rename(folder, tmp_path / f"finished {number}")
             before = set()
         log.unlink(missing_ok=True)
-        driver = start_driver(tmp_path, cluster.address, 2 if number % 3 else 1)
+        driver = start_driver(tmp_path, cluster.address, 2)
         until(lambda: lines(log), driver)
-        if number % 3 == 1:  # a worker first
+        if number % 3 != 1:  # a worker first
             for pid in workers_of(cluster)[:1]:
                 os.kill(pid, signal.SIGKILL)
-        if number % 3 == 2:  # a node first
+            seen = len(lines(log))
+            until(lambda seen=seen: len(lines(log)) > seen, driver)
+        if number % 3 != 2:  # then a node
             cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
-        seen = len(lines(log))
-        until(lambda seen=seen: len(lines(log)) > seen + 1, driver)
-        time.sleep(random.random())
+            seen = len(lines(log))
+            until(lambda seen=seen: len(lines(log)) > seen, driver)
+        time.sleep(random.random() / 2)
         driver.send_signal(signal.SIGKILL)
         driver.wait()
         deadline = time.monotonic() + PATIENCE
@@ -305,7 +307,7 @@ def test_workers_nodes_and_drivers_that_are_killed_cost_nothing(cluster, many, t
         assert workers_of(cluster) == []
         assert not before & set(lines(log)), "a unit was computed again after its commit"
         assert before <= committed(folder), "a commit was lost"
-        if number % 3 == 2 and number + 1 < KILLS:
+        if not cluster.worker_nodes and number + 1 < KILLS:
             cluster.add_node(**SMALL)
     before = committed(folder)
     log.unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from waiting import until
 
 from fei import metrics, models
 from fei.bench import LocalEngine, Store, resume, run
-from fei.bench.engine import _drive
+from fei.bench.engine import runner
 from fei.bench.plan import catalog as _catalog
 from fei.bench.plan import keys, parse_plan
 from fei.bench.store.exchange import export
@@ -30,8 +30,8 @@ from fei.references import References
 pytestmark = pytest.mark.slow
 
 LOG, PAUSE = "FEI_TEST_LOG", "FEI_TEST_PAUSE"
-MANY = 24
-KILLS = int(os.environ.get("FEI_KILLS", "3"))
+MANY = 16
+KILLS = int(os.environ.get("FEI_KILLS", "2"))
 RESULTS = (
     "SELECT pair, method, item, seed, kind, metric, protocol, layer, value, status, target, label, probability "
     "FROM results ORDER BY 1, 2, 3, 4, 5, 6, 7, 8"
@@ -285,8 +285,8 @@ def test_what_came_before_an_interruption_is_committed(photos, tmp_path, log, er
 
 
 def test_a_full_disk_ends_the_run_and_not_its_results(photos, tmp_path, log, monkeypatch):
-    monkeypatch.setattr(_drive, "_SECONDS", 0.0)  # commit each outcome at once
-    monkeypatch.setattr(_drive, "_SHARE", 1.0)
+    monkeypatch.setattr(runner, "_SECONDS", 0.0)  # commit each outcome at once
+    monkeypatch.setattr(runner, "_SHARE", 1.0)
     commit = Store.commit
 
     def full(self, outcomes):
@@ -375,8 +375,10 @@ def test_an_engine_or_device_that_there_is_not(photos, tmp_path):
     plan = make_plan(photos, [COUNTED])
     with pytest.raises(InputError, match="There is no engine 'abacus'; choose one of local"):
         run(plan, tmp_path, engine="abacus")
-    with pytest.raises(InputError, match="There is no device 'abacus'; choose one of cpu"):
+    with pytest.raises(InputError, match="Unknown device 'abacus'; choose one of cpu"):
         run(plan, tmp_path, device="abacus")
+    with pytest.raises(TypeError, match="a run has no option worker"):
+        run(plan, tmp_path, worker=2)
 
 
 def test_black_images_and_sanity_checks(photos, tmp_path):
@@ -512,7 +514,7 @@ def test_drivers_that_are_killed_lose_nothing_and_compute_nothing_twice(many, tm
         if number % 4 != 3:  # wait until it is at work; else it may be killed while it starts
             while not log.exists() and driver.poll() is None:
                 time.sleep(0.01)
-        time.sleep(random.random() * (1.5 if number % 4 != 3 else 6))
+        time.sleep(random.random() * (1 if number % 4 != 3 else 6))
         driver.send_signal(signal.SIGKILL)
         driver.wait()
         until(lambda: not processes_with(f"{LOG}={log}"))  # its workers end with it
@@ -531,6 +533,7 @@ def test_drivers_that_are_killed_lose_nothing_and_compute_nothing_twice(many, tm
         == {f"{n}.png" for n in range(MANY)} - before
     )
     assert table(folder) == table(many / "undisturbed")
+    assert list(folder.rglob(".fei-*")) == []  # nor is half a file left
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills processes by signals")

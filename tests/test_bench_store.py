@@ -144,6 +144,37 @@ def test_one_writer_at_a_time_and_readers_beside_it(tmp_path, plan):
     Store.open(tmp_path).close()
 
 
+def test_what_a_driver_killed_while_it_wrote_left_behind_is_swept(tmp_path, plan):
+    with Store.create(tmp_path, plan) as store:
+        store.commit([outcome(map=np.zeros((2, 2), np.float32), groups=("map", KEPT))])
+    there = {path.name for folder in (tmp_path, tmp_path / "maps") for path in folder.iterdir()}
+    left = [tmp_path / f".fei-{'0' * 16}", tmp_path / "maps" / f".fei-{'a' * 16}"]
+    others = [tmp_path / ".fei-notes", tmp_path / "maps" / f".fei-{'b' * 16}"]  # a file of the user's, a newer one
+    for file in left + others:
+        file.touch()
+    os.utime(others[1], (2**32, 2**32))
+    Store.open(tmp_path, readonly=True).close()  # who reads may not know what is written now
+    assert all(file.exists() for file in left)
+    with Store.open(tmp_path):
+        assert [file.exists() for file in left + others] == [False, False, True, True]
+    assert {path.name for folder in (tmp_path, tmp_path / "maps") for path in folder.iterdir()} - there == {
+        file.name for file in others
+    }
+
+
+def test_the_plan_is_parsed_once_and_again_when_it_changes(tmp_path, plan, monkeypatch):
+    parsed = []
+    monkeypatch.setattr("fei.bench.plan.parse_plan", lambda text: parsed.append(text) or parse_plan(text))
+    with Store.create(tmp_path, plan) as store, Store.open(tmp_path, readonly=True) as reader:
+        assert store.plan is store.plan
+        assert reader.plan == plan
+        assert parsed == [TEXT, TEXT]
+        other = parse_plan(TEXT.replace("Lite0", "Other"))
+        store.link([], other)
+        assert store.plan == reader.plan == reader.plan == other
+        assert parsed == [TEXT, TEXT, other.text, other.text]
+
+
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path, plan):
     with Store.create(tmp_path, plan) as store:
         store.set_meta(schema="2")
@@ -316,7 +347,7 @@ def test_an_index_that_does_not_fit_its_table_is_refused(tmp_path, plan):
     first, second = (content.index(b"1.png"), content.rindex(b"1.png"))
     assert first != second  # once in the table, once in the index
     (tmp_path / "run.sqlite").write_bytes(content[:second] + b"2.png" + content[second + 5 :])
-    with pytest.raises(DataError, match="cannot be used: it is damaged; restore it"):
+    with pytest.raises(DataError, match=r"cannot be used \(it is damaged\); restore it"):
         Store.open(tmp_path, readonly=True)
 
 

@@ -87,7 +87,7 @@ def test_every_table_is_printed(toy):
     printed, _ = toy
     for head in (
         "fresh interpreter",
-        "protocol | points a curve",
+        "protocol | points per curve",
         "network | seconds",
         "along",
         "`internal_batch",
@@ -106,7 +106,7 @@ def test_peers_are_all_there_and_measured_beside_fei(toy):
 
 
 def test_the_three_metrics_share_their_forwards(toy):
-    """The paper's protocol has 5 levels a curve, the fine one 21; the first and the last image are shared."""
+    """The paper's protocol has 5 levels per curve, the fine one 21; the first and the last image are shared."""
     rows = {row["protocol"]: row for row in toy[1]["parts"]["passes"]}
     assert {name: rows[f"{name}/1"]["reported"] for name in ("fei-paper", "fei-fine", "torchcam")} == {
         "fei-paper": 11,

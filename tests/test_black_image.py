@@ -309,7 +309,7 @@ def test_networks_that_cannot_be_tested_are_refused():
         broken[-1].weight.fill_(float("nan"))
     with pytest.raises(ModelError, match="NaN or infinite"):
         black_image(classifier(broken), Fake(0.5), trials=1)
-    with pytest.raises(ModelError, match=r"the model failed on an input of shape \(1, 1, 8, 8\)"):
+    with pytest.raises(ModelError, match=r"The model failed on an input of shape \(1, 1, 8, 8\)"):
         black_image(classifier(small_cnn()), Fake(0.5), trials=1, black=torch.zeros(1, 8, 8), targets=1)
 
 

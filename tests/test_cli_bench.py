@@ -12,7 +12,7 @@ from PIL import Image
 
 from fei.bench.engine import runner
 from fei.bench.store import Store
-from fei.cli._bench_progress import in_words, shown_progress
+from fei.cli._bench_drive import in_words, shown_progress
 from fei.cli.reproduce import Repetition
 
 pytestmark = pytest.mark.slow
@@ -132,7 +132,7 @@ def test_diff_and_merge(place, capsys):
 def test_report_and_presets(place, capsys):
     assert fei("bench", "preset") == 0
     assert "table-external" in capsys.readouterr().out
-    words = ("bench", "preset", "figure-1", "--quick", "--model", "net.py:net", "--data", "photos")
+    words = ("bench", "preset", "figure-1", "--quick", "--model", "net.py:net", "--data", "photos/a.png")
     assert fei(*words) == 0
     text = capsys.readouterr().out
     assert fei(*words, "--out", "figure.toml") == 0
@@ -140,7 +140,7 @@ def test_report_and_presets(place, capsys):
     assert "fei bench run figure.toml" in capsys.readouterr().out
     assert fei(*words, "--out", "figure.toml") == 2
     assert "is there already" in capsys.readouterr().err
-    assert fei("bench", "run", "figure.toml", "--out", "r") == 0
+    assert fei("bench", "run", "figure.toml", "--out", "r", "--threads", "1") == 0
     assert fei("bench", "report", "r") == 0
     assert "r/report/report.md" in capsys.readouterr().out
     assert "FEI-VM [fast, 10 steps]" in (place / "r" / "report" / "report.md").read_text(encoding="utf-8").replace(
@@ -198,7 +198,7 @@ def test_progress_for_machines_and_without_a_terminal(monkeypatch, capsys):
     assert lines[0] == {"done": 0, "failed": 1, "total": 100, "rate": 0.5, "seconds_left": 3700.0}
     assert len(lines) == 61
     assert printed.err.splitlines() == [
-        f"{done} of 100 units, 1 failed, 0.5 a second, 1 h 1 min left" for done in (29, 59)
+        f"{done} of 100 units, 1 failed, 0.5 per second, 1 h 1 min left" for done in (29, 59)
     ]
     assert [in_words(seconds) for seconds in (0, 59.6, 61, 90061)] == ["0 s", "1 min", "1 min 1 s", "1 d 1 h"]
 

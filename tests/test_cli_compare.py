@@ -62,10 +62,10 @@ def test_wildcards_and_all(place, capsys):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["a.png", "--methods", "salience"], "unknown method 'salience'; did you mean saliency?"),
+        (["a.png", "--methods", "salience"], "Unknown method 'salience'; did you mean saliency?"),
         (["a.png", "--methods", "zzz*"], "No method matches 'zzz*'"),
-        (["a.png", "--protocol", "rice"], "unknown protocol 'rice'"),
-        (["a.png", "--layers", "9"], "the network ran no module named '9'"),
+        (["a.png", "--protocol", "rice"], "Unknown protocol 'rice'"),
+        (["a.png", "--layers", "9"], "The network ran no module named '9'"),
         (["c.png"], "There is no image file 'c.png'"),
     ],
 )

@@ -420,7 +420,7 @@ def test_common_refusals(metric):
         metric(model, x, m * float("nan"))
     with pytest.raises(InputError, match="target 9 is out of range"):
         metric(model, x, m, 9)
-    with pytest.raises(InputError, match="unknown score 'odds'"):
+    with pytest.raises(InputError, match="Unknown score 'odds'"):
         metric(model, x, m, score="odds")
     with pytest.raises(InputError, match="evaluation mode"):
         metric(small_cnn().train(), x, m)

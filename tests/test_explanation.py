@@ -63,7 +63,7 @@ def test_refusals(result, tmp_path):
     with pytest.raises(DataError, match="is not an explanation file, or is damaged"):
         fei.Explanation.load(tmp_path / "other")
     save_file({"maps": torch.zeros(1)}, tmp_path / "new", {"schema": "99", "config": "{}"})
-    with pytest.raises(DataError, match="has schema 99, this version reads up to 1; upgrade fei"):
+    with pytest.raises(DataError, match="has schema 99, beyond 1, the last one known here; upgrade fei"):
         fei.Explanation.load(tmp_path / "new")
     cut = result.save(tmp_path / "cut")
     cut.write_bytes(cut.read_bytes()[:-100])

@@ -10,7 +10,7 @@ from scipy.ndimage import gaussian_filter
 from torch import nn
 
 from fei.errors import InputError
-from fei.methods.extremal import ExtremalPerturbation, SmoothMasks, SmoothMaximum, blur_levels, gaussian_blur, perturb
+from fei.methods.extremal import ExtremalPerturbation, SmoothMasks, SmoothMaximum, blur_levels, blurred, perturb
 
 pytestmark = pytest.mark.slow
 
@@ -159,7 +159,7 @@ def test_a_cell_of_the_usual_masks_fits_the_smallest_area():
 def test_blur_agrees_with_scipy(sigma):
     x = pictures(2)
     expected = gaussian_filter(x.double().numpy(), (0, 0, sigma, sigma), mode="nearest", truncate=4)
-    np.testing.assert_allclose(gaussian_blur(x, sigma).numpy(), expected, atol=1e-5)
+    np.testing.assert_allclose(blurred(x, sigma).numpy(), expected, atol=1e-5)
 
 
 def test_mask_chooses_the_blur_pixel_by_pixel():
@@ -171,8 +171,8 @@ def test_mask_chooses_the_blur_pixel_by_pixel():
     masks[:, 1] = 1 - 2.5 / 7
     first, second = perturb(levels, masks)[0]
     assert torch.equal(first[:, :6], x[0, :, :6])
-    torch.testing.assert_close(first[:, 6:], gaussian_blur(x, 20.0)[0, :, 6:])
-    between = (gaussian_blur(x, 20 * 2 / 7) + gaussian_blur(x, 20 * 3 / 7))[0] / 2
+    torch.testing.assert_close(first[:, 6:], blurred(x, 20.0)[0, :, 6:])
+    between = (blurred(x, 20 * 2 / 7) + blurred(x, 20 * 3 / 7))[0] / 2
     torch.testing.assert_close(second, between, atol=1e-5, rtol=1e-5)
 
 
@@ -185,7 +185,7 @@ def test_mask_chooses_the_blur_pixel_by_pixel():
         ({"steps": 0}, "`steps` must be a whole number of at least 1; got 0"),
         ({"cell": 2.5}, "`cell` must be a whole number of at least 1; got 2.5"),
         ({"sigma": 0}, "`sigma` must be a finite number above 0; got 0"),
-        ({"score": "loss"}, "unknown score 'loss'"),
+        ({"score": "loss"}, "Unknown score 'loss'"),
     ],
 )
 def test_refusals(options, text):

@@ -10,7 +10,7 @@ import fei
 from fei.core.dataflow import trace
 from fei.core.pathway import Pathway
 from fei.core.sites import find_sites
-from fei.methods.fgvis import FGVis, stays_in_original_range
+from fei.methods.fei import FGVis, stays_in_original_range
 
 
 def test_the_rule_case_by_case():

@@ -57,7 +57,7 @@ def test_smoothgrad_depends_on_the_seed():
         ({"samples": 0}, "`samples` must be a whole number of at least 1; got 0"),
         ({"noise": -0.1}, "`noise` must be a share of the image's range, 0 or more; got -0.1"),
         ({"noise": float("nan")}, "`noise` must be a share"),
-        ({"score": "logits"}, "unknown score 'logits'"),
+        ({"score": "logits"}, "Unknown score 'logits'"),
     ],
 )
 def test_smoothgrad_refuses(options, text):

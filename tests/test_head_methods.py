@@ -137,7 +137,7 @@ def test_iia_inner_baselines():
     once = fei.methods.create("iia", inner="released", outer=2, inner_steps=1)(model, x, 1)
     torch.testing.assert_close(released, 3 * once, atol=1e-6, rtol=1e-4)  # every inner step is the same
     assert not torch.equal(zero, least)
-    with pytest.raises(InputError, match="unknown inner baseline 'max'; choose one of zero, min, released"):
+    with pytest.raises(InputError, match="Unknown inner 'max'; choose one of zero, min, released"):
         fei.methods.create("iia", inner="max")
 
 
@@ -193,7 +193,7 @@ def test_fgvce_estimates_the_exact_shapley_values_and_is_complete():
 def points_of(model, x, permutations):
     """The values before upsampling: the same call with an upsampling that does nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fei.methods.fgvce.upsample", lambda maps, images: maps)
+        patch.setattr("fei.methods.heads.upsample", lambda maps, images: maps)
         maps = fei.methods.create("fgvce", layer="act", permutations=permutations)(model, x, 0, batch_size=10)
     return maps[0, 0].flatten()
 

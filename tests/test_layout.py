@@ -118,5 +118,5 @@ def test_a_refusal_is_remembered_and_other_errors_are_raised():
 
 
 def test_a_network_that_cannot_take_the_image_says_so():
-    with pytest.raises(ModelError, match="the model failed on an input of shape"):
+    with pytest.raises(ModelError, match="The model failed on an input of shape"):
         metrics.insertion(small_cnn(channels=1), pictures(), torch.rand(2, 1, 12, 16))

@@ -140,7 +140,7 @@ def test_refuses_bad_input(name, change, text):
 def test_refuses_a_model_in_training_mode_and_a_wrong_channel_count(name):
     with pytest.raises(InputError, match="evaluation mode"):
         quick(name)(small_cnn().train(), pictures())
-    with pytest.raises(ModelError, match="the model failed on an input of shape|network fails on an image of 12 × 16"):
+    with pytest.raises(ModelError, match="The model failed on an input of shape|network fails on an image of 12 × 16"):
         quick(name)(small_cnn(), pictures()[:, :2])
 
 
@@ -153,7 +153,7 @@ def test_optimisation_methods_explain(name):
 
 
 def test_unknown_names_and_options():
-    with pytest.raises(InputError, match=r"unknown method 'fei-mv'; did you mean fei-"):
+    with pytest.raises(InputError, match=r"Unknown method 'fei-mv'; did you mean fei-"):
         fei.methods.create("fei-mv")
     with pytest.raises(InputError, match="method 'fei-vm' has no option 'step'; it takes preset, quantiles, steps"):
         fei.methods.create("fei-vm", step=3)

@@ -362,13 +362,13 @@ def one_nan():
         ),
         ({"maps": one_nan()}, InputError, "`maps` holds NaN or infinite values"),
         ({"maps": [1, 2]}, InputError, "`maps` must be a tensor"),
-        ({"score": "prob", "target": lambda output: output[:, 0]}, InputError, "unknown score 'prob'"),
+        ({"score": "prob", "target": lambda output: output[:, 0]}, InputError, "Unknown score 'prob'"),
         ({"layers": "5"}, InputError, "`layers` must be a list of module names, or None; got '5'"),
         ({"layers": 5}, InputError, "`layers` must be a list of module names, or None; got 5"),
         ({"target": 9}, InputError, "target 9 is out of range"),
-        ({"protocol": "rice"}, InputError, "unknown protocol 'rice'; did you mean rise"),
-        ({"layers": ["6.conv"]}, InputError, "the network ran no module named '6.conv'"),
-        ({"score": "prob"}, InputError, "unknown score 'prob'"),
+        ({"protocol": "rice"}, InputError, "Unknown protocol 'rice'; did you mean rise"),
+        ({"layers": ["6.conv"]}, InputError, "The network ran no module named '6.conv'"),
+        ({"score": "prob"}, InputError, "Unknown score 'prob'"),
         ({"batch_size": 0}, InputError, "must be a whole number of at least 1"),
     ],
 )
@@ -395,7 +395,7 @@ def test_a_model_that_trains_is_refused():
 
 
 def test_a_softmax_of_one_logit_is_refused():
-    with pytest.raises(InputError, match="the softmax of a single logit is always 1"):
+    with pytest.raises(InputError, match="The softmax of a single logit is always 1"):
         insertion(small_cnn(classes=1), pictures(1), maps_for(pictures(1)))
 
 

@@ -9,9 +9,8 @@ from networks import pictures, small_cnn
 from torch import nn
 
 from fei.errors import InputError, ModelError
-from fei.methods import kernel_shap
-from fei.methods.kernel_shap import KernelShap, segment
-from fei.methods.occlusion import Occlusion
+from fei.methods import regions
+from fei.methods.regions import KernelShap, Occlusion, segment
 
 REFERENCE = torch.tensor([0.2, 0.4, 0.6]).view(3, 1, 1)
 
@@ -146,10 +145,8 @@ def test_kernel_shap_refusals(monkeypatch):
         KernelShap(segments=1.5)
     with pytest.raises(InputError, match=r"`samples` is 5, too few to solve for \d+ segments; raise it or lower"):
         KernelShap(samples=5, segments=20)(small_cnn(), pictures(1))
-    with pytest.raises(InputError, match=r"an image of \(1, 1\) pixels cannot be cut into segments"):
+    with pytest.raises(InputError, match=r"An image of \(1, 1\) pixels cannot be cut into segments"):
         segment(torch.zeros(3, 1, 1), 5)
-    monkeypatch.setattr(kernel_shap, "find_spec", lambda name: None)
-    with pytest.raises(
-        ModelError, match="scikit-learn is needed for kernel-shap and is not installed; run: pip install"
-    ):
+    monkeypatch.setattr(regions, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match="needs scikit-learn, which is not installed; run: pip install"):
         KernelShap()

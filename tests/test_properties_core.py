@@ -6,37 +6,34 @@ import re
 
 import numpy as np
 import pytest
+import strategies
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 from networks import OUTPUTS, varied_cnn
-from strategies import (
-    FLOATS,
-    LAYOUTS,
-    SIZES,
-    attempt,
-    covers,
-    examples,
-    filled,
-    images_for,
-    laid_out,
-    networks,
-    seeds,
-    undisturbed,
-)
+from strategies import FLOATS, LAYOUTS, SIZES, attempt, covers, examples, filled, images_for, laid_out, networks, seeds
 from test_clipgrad import ZERO_WHERE
 from torch import nn
 
 import fei
 from fei.core import checks, scoring
 from fei.core.clipgrad import RULES, get_rule
-from fei.core.dataflow import CONVOLUTIONS, function_name, tensors_in, trace, uncompiled
+from fei.core.dataflow import CONVOLUTIONS, CountingMode, function_name, tensors_in, trace, uncompiled
 from fei.core.folding import Folding, find_folding, is_watched
 from fei.core.pathway import Pathway, folding_that_holds, visit_sites
 from fei.core.quantiles import AdamUpdate, ProjectedUpdate, project, project_nested
 from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.settings import make_settings
-from fei.core.sites import RESIDUALS, SITE_KINDS, check_kind, find_layer, find_sites, resolve_name, unreachable
+from fei.core.sites import (
+    RESIDUALS,
+    SITE_KINDS,
+    check_kind,
+    find_layer,
+    find_sites,
+    resolve_name,
+    several_calls,
+    unreachable,
+)
 from fei.errors import FEIError, InputError, ModelError
 
 # numbers at which comparisons go wrong: zeros of both signs, the smallest numbers there are, equals, neighbours
@@ -58,7 +55,7 @@ activations = st.sampled_from(CRITICAL) | st.floats(-(2.0**126), 2.0**126, width
 @example("vm", [(1.0, -0.0, 0.0), (-1.0, -0.0, 0.0)], "contiguous", torch.float32)  # −0 was taken to be below 0
 def test_rules_are_their_table_on_any_numbers(rule, numbers, layout, dtype):
     g, h, t = (laid_out(v, layout) for v in torch.tensor(numbers, dtype=dtype).reshape(-1, 3).unbind(1))
-    with undisturbed(None, g, h, t):
+    with strategies.undisturbed(None, g, h, t):
         clipped = fei.clip_gradient(g, h, t, rule.upper())
     zero = ZERO_WHERE[rule]
     assert clipped.tolist() == [0.0 if zero(*case) else case[0] for case in torch.stack([g, h, t], 1).tolist()]
@@ -116,7 +113,7 @@ def projection_by_bisection(values, area):
 def test_projection_meets_the_area_inside_the_box(kind, seed, rows, pixels, area, scale, layout):
     values = laid_out((filled((rows, pixels), kind, seed) * scale).clamp(-1e4, 1e4), layout).detach()
     areas = torch.full((rows,), area)
-    with undisturbed(None, values):
+    with strategies.undisturbed(None, values):
         alpha = project(values, areas)
     assert alpha.shape == values.shape
     assert alpha.min() >= 0
@@ -213,8 +210,9 @@ anything = (
 
 
 @covers(
-    "core.checks.check_batch_size", "core.checks.check_count", "core.checks.check_size", "core.checks.is_number",
-)  # fmt: skip
+    *("core.checks.check_batch_size", "core.checks.check_count", "core.checks.check_size", "core.checks.is_number"),
+    *("core.checks.is_count", "core.checks.check_between", "core.checks.kind_of"),
+)
 @examples(100)
 @given(value=anything)
 @example(10**400)  # is finite, and yet no float
@@ -229,6 +227,46 @@ def test_small_arguments(value):
     assert isinstance(attempt(lambda: checks.check_size("x", value)), InputError) == (not (number and value >= 0))
     assert isinstance(attempt(lambda: checks.check_count("x", value)), InputError) == (not whole)
     assert isinstance(attempt(lambda: checks.check_batch_size(value)), InputError) == (not (whole or value is None))
+    assert checks.is_count(value) == whole
+    assert checks.is_count(value, 3) == (whole and value >= 3)
+    inside = number and 0 < value < 1
+    assert isinstance(attempt(lambda: checks.check_between("x", value)), InputError) == (not inside)
+    assert checks.kind_of(value) == type(value).__name__
+    assert checks.kind_of(torch.zeros(1)) == "torch.float32"
+
+
+@covers("core.checks.check_shares")
+@examples(60)
+@given(values=st.lists(st.floats(-0.5, 1.5) | anything, max_size=4) | anything, increasing=st.booleans())
+@example([0.2, 0.5], True)
+@example([0.5, 0.2], True)
+def test_shares_lie_between_0_and_1(values, increasing):
+    made = attempt(lambda: checks.check_shares("x", values, increasing=increasing))
+    if isinstance(made, InputError):
+        shares = isinstance(values, list) and values and all(checks.is_number(v) and 1e-12 < v < 1 for v in values)
+        assert not shares or (increasing and sorted(set(values)) != values)
+    else:
+        assert made == tuple(values)
+        assert all(0 < share < 1 for share in made)
+        assert not increasing or sorted(set(made)) == list(made)
+
+
+@covers("core.checks.check_choice", "core.checks.one_of")
+@examples(60)
+@given(value=anything | st.sampled_from("abc"), allowed=st.lists(st.text(max_size=3) | st.sampled_from("abc")))
+def test_words_are_among_those_allowed_or_refused(value, allowed):
+    for check in (checks.one_of(*allowed), lambda name, word: checks.check_choice(name, word, iter(allowed))):
+        assert isinstance(attempt(lambda: check("word", value)), InputError) == (value not in allowed)  # noqa: B023
+
+
+@covers("core.checks.check_finite")
+@examples(20)
+@given(bad=st.sampled_from([None, math.nan, math.inf, -math.inf]), output=st.sampled_from(["tensor", "dict", "tuple"]))
+def test_outputs_are_finite_or_refused(bad, output):
+    values = torch.tensor([[1.0, 2.0 if bad is None else bad]])
+    made = {"tensor": values, "dict": {"logits": values}, "tuple": (torch.zeros(1), values)}[output]
+    result = attempt(lambda: checks.check_finite(made))
+    assert isinstance(result, ModelError) if bad is not None else result is made
 
 
 @covers("core.scoring.check_target", "core.scoring.check_range", "core.scoring.class_indices")
@@ -317,7 +355,7 @@ def test_scores_of_any_output(output, rows, classes, score, dtype, seed):
 )
 def test_digests_and_seeds_depend_on_values_alone(seed, layouts, size, dtype):
     image = filled((3, *size), "normal", 5, dtype)
-    with undisturbed(None, image):
+    with strategies.undisturbed(None, image):
         first, second = (image_digest(laid_out(image[None], layout)[0]) for layout in layouts)
         assert first == second == image_digest(image)
         draws = [torch.rand(3, generator=generator_for(seed, first, "purpose")).tolist() for _ in range(2)]
@@ -418,6 +456,18 @@ def test_a_name_is_resolved_to_what_it_is_or_uniquely_ends(name, known):
 # What is found in networks
 
 
+class Counted(CountingMode):
+    """Keeps the key of each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.keys = []
+
+    def make(self, key, func, args, kwargs):
+        self.keys.append(key)
+        return func(*args, **kwargs)
+
+
 @covers(
     "core.dataflow.trace",
     "core.dataflow.tensors_in",
@@ -427,6 +477,8 @@ def test_a_name_is_resolved_to_what_it_is_or_uniquely_ends(name, known):
     "core.sites.find_sites",
     "core.sites.unreachable",
     "core.sites.find_layer",
+    "core.sites.several_calls",
+    "core.dataflow.CountingMode",
     "core.pathway.visit_sites",
 )
 @examples(30)
@@ -441,7 +493,7 @@ def test_sites_are_values_of_the_network(net, size, count, select, residual):
     if net.output is None:
         net.output = "dict"
     x = images_for(net, size, count)
-    with undisturbed(net, x), uncompiled():
+    with strategies.undisturbed(net, x), uncompiled():
         flow, output = trace(net, x)
         plain = net(x.clone())
     pair = (list(tensors_in(getattr(made, "logits", made))) for made in (output, plain))
@@ -454,10 +506,15 @@ def test_sites_are_values_of_the_network(net, size, count, select, residual):
     assert [site.index for site in sites] == sorted(site.index for site in sites)
     assert len({site.name for site in sites}) == len({site.key for site in sites}) == len(sites)
     seen = {}
-    with undisturbed(net, x):
+    with strategies.undisturbed(net, x):
         visit_sites(net, sites, x, lambda i, value: seen.__setitem__(i, value.numel()))
     assert {i: site.units * count for i, site in enumerate(sites)} == seen
     assert find_layer(net, flow, "stem").key == ("conv2d", 0)
+    assert str(several_calls("stem", count + 1)).endswith(f"as stem#0 to stem#{count}.")
+    counted = Counted()
+    with torch.no_grad(), uncompiled(), counted:
+        net(x.clone())
+    assert {site.key for site in sites} <= set(counted.keys)
     assert function_name(torch.nn.functional.relu) == "relu"
 
 
@@ -479,7 +536,7 @@ def test_folded_passes_clip_like_plain_ones(net, size, rule, last):
     flow, _ = trace(net, x)
     sites = find_sites(net, flow)
     gradients = []
-    with undisturbed(net, x, other):
+    with strategies.undisturbed(net, x, other):
         assert not is_watched(net)
         for folding in (Folding(), find_folding(net, flow, sites, x), folding_that_holds(net, flow, sites, x)):
             pathway = Pathway(net, sites, get_rule(rule), folding)
@@ -506,7 +563,7 @@ def test_gradients_are_not_overwritten_while_somebody_watches():
     assert not is_watched(net)
 
 
-@covers("core.checks.check_mode", "core.checks.underlying", "core.checks.explained_failure")
+@covers("core.checks.check_mode", "core.checks.underlying", "core.checks.explained_failure", "core.checks.check_call")
 @examples(30)
 @given(net=networks(), training=st.sampled_from([None, "stem", "norms", ""]), wraps=st.integers(0, 2))
 def test_modes_and_wrappers(net, training, wraps):
@@ -517,9 +574,14 @@ def test_modes_and_wrappers(net, training, wraps):
         inner.get_submodule(training).train()
     assert checks.underlying(net) is inner
     assert isinstance(attempt(lambda: checks.check_mode(inner)), InputError) == (training is not None)
+    x = torch.rand(1, 3, 4, 5)
+    for size in (None, 2, 0):
+        made = attempt(lambda: checks.check_call(inner, (x,), size))  # noqa: B023
+        assert isinstance(made, InputError) == (training is not None or size == 0)
+        assert isinstance(made, InputError) or (torch.equal(made[0], x) and made[0] is not x and made[1] == size)
 
     def fails():
         with checks.explained_failure(torch.rand(2, 3, 4, 5)):
             raise RuntimeError("what\nwent wrong")
 
-    assert str(attempt(fails)) == "the model failed on an input of shape (1, 3, 4, 5): what"
+    assert str(attempt(fails)) == "The model failed on an input of shape (1, 3, 4, 5) (what); pass what it takes."

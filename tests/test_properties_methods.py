@@ -1,29 +1,19 @@
 """Properties of FEI and of every other method on networks and images of all kinds."""
 
+import inspect
 import math
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+import strategies
 import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from networks import ModelOutput, varied_cnn
-from strategies import (
-    FLOATS,
-    LAYOUTS,
-    SIZES,
-    attempt,
-    covers,
-    examples,
-    filled,
-    images_for,
-    laid_out,
-    networks,
-    seeds,
-    undisturbed,
-)
+from strategies import FLOATS, LAYOUTS, SIZES, attempt, covers, examples, filled, images_for, laid_out, networks, seeds
 from test_methods import QUICK
 from torch import nn
 
@@ -86,7 +76,7 @@ def test_masks_of_any_network(net, size, count, variant, options, layout, target
         with torch.no_grad():
             return explainer.explain(images, target, internal_batch_size=rows)
 
-    with undisturbed(net, given):
+    with strategies.undisturbed(net, given):
         result = attempt(lambda: explain(given))
     if isinstance(result, FEIError):
         one_mask = options.get("constraint") in ("l1", "none")
@@ -129,7 +119,7 @@ def test_methods_on_any_network(name, net, size, layout, target, seed, mode):
     generator = torch.Generator().manual_seed(seed % 1000)
     method = quick(name)
     assert fei.methods.describe(name).name == name
-    with undisturbed(net, given), modes[mode]():
+    with strategies.undisturbed(net, given), modes[mode]():
         maps = attempt(lambda: method(net, given, target, generator=generator))
     if isinstance(maps, FEIError):  # what some methods cannot do with very small images
         assert name in (
@@ -164,7 +154,7 @@ def test_methods_on_any_precision_and_extreme_images(name, dtype, same, kind):
     net = varied_cnn()
     net = net.to(dtype) if same else net
     x = filled((1, 3, 8, 9), kind, 1, dtype)
-    with undisturbed(net.float() if dtype == torch.bfloat16 and not same else None, x):
+    with strategies.undisturbed(net.float() if dtype == torch.bfloat16 and not same else None, x):
         maps = attempt(lambda: quick(name)(net, x))
     if isinstance(maps, FEIError):
         assert not same or kind == "huge" or dtype in (torch.float16, torch.bfloat16) or name == "kernel-shap"
@@ -216,7 +206,7 @@ broken = st.sampled_from(
 def test_methods_refuse_in_a_sentence(name, change):
     assume(name != "random" or not callable(change.get("target")))  # it asks the network nothing
     arguments = {"model": varied_cnn(), "inputs": torch.rand(1, 3, 8, 9)} | change
-    with undisturbed(arguments["model"]):
+    with strategies.undisturbed(arguments["model"]):
         result = attempt(lambda: quick(name)(**arguments))
     assert isinstance(result, (InputError, ModelError))
 
@@ -290,7 +280,7 @@ def test_functions_as_methods(net, size, result, layout):
         }[result]()
 
     x = images_for(net, size, 2)
-    with undisturbed(net, x):
+    with strategies.undisturbed(net, x):
         maps = attempt(lambda: fei.methods.as_method(foreign)(net, laid_out(x, layout), 0))
     if result in ("map", "channels", "array"):
         torch.testing.assert_close(maps, x.mean(1, keepdim=True))
@@ -344,6 +334,39 @@ def test_texts_become_values(text, kind):
     assert value is None or isinstance(value, (bool, int, float, str, list, dict))
 
 
+@covers("methods.called_with", "methods.checked", "methods.Call")
+@examples(20)
+@given(depth=st.integers(-2, 3), progress=st.booleans())
+def test_a_method_of_ones_own_takes_what_a_call_takes_and_checks_its_options(depth, progress):
+    def check(name, value):
+        if value < 0:
+            raise InputError(f"`{name}` is {value}; give 0 or more.")
+
+    @dataclass(eq=False, kw_only=True)
+    class Own(fei.methods.Baseline):
+        depth: int = fei.methods.checked(1, check)
+
+        def maps(self, task):
+            return task.images.sum(1) + self.depth
+
+        @fei.methods.called_with(fei.methods.Call)
+        def told(self, call):
+            return call
+
+    made = attempt(lambda: Own(depth=depth))
+    assert isinstance(made, InputError) == (depth < 0)
+    if depth >= 0:
+        x = torch.rand(1, 3, 8, 9)
+        assert made.config == {"depth": depth}
+        assert torch.equal(made(varied_cnn(), x, 0), x.sum(1, keepdim=True) + depth)
+        call = made.told("model", x, progress=progress)
+        assert (call.model, call.target, call.batch_size, call.progress) == ("model", None, None, progress)
+        names = list(inspect.signature(fei.methods.Call).parameters)
+        assert list(inspect.signature(made.told).parameters) == list(inspect.signature(made).parameters) == names
+        with pytest.raises(TypeError):
+            made.told("model", x, None, None)
+
+
 def test_options_are_read_off_constructors():
     assert all(option.name for name in METHODS for option in fei.methods.describe(name).options)
     assert [option.name for option in options_of(nn.ReLU)] == ["inplace"]
@@ -354,7 +377,7 @@ def test_options_are_read_off_constructors():
 @given(net=networks(), size=st.sampled_from(SIZES[3:]))
 def test_feature_layers_are_modules(net, size):
     x = images_for(net, size, 2)
-    with undisturbed(net, x):
+    with strategies.undisturbed(net, x):
         names = feature_layers(net, x)
     assert names
     assert all(net.get_submodule(name.partition("#")[0]) is not None for name in names)

@@ -17,7 +17,7 @@ import fei
 from fei import protocols
 from fei.core.randomness import image_digest
 from fei.errors import InputError
-from fei.references import KINDS, Reference, References, blur, mean_colour
+from fei.references import KINDS, Reference, References, blur, gaussian_blur, mean_colour, pixel_range
 
 shapes = st.tuples(st.integers(1, 3), st.sampled_from([1, 3, 4]), st.sampled_from(SIZES)).map(lambda s: (*s[:2], *s[2]))
 specs = (
@@ -76,8 +76,8 @@ def test_resampled_references_change_and_repeat(kind, resample, shape):
         assert x[0, 0].numel() == 1 or not torch.equal(made.at(3), made.at(4))
 
 
-@covers("references.blur", "protocols.rise_blur", "protocols.normalised_zero", "protocols.zeros",
-        "protocols.input_minimum")  # fmt: skip
+@covers("references.blur", "references.gaussian_blur", "references.pixel_range", "protocols.rise_blur",
+        "protocols.normalised_zero", "protocols.zeros", "protocols.input_minimum")  # fmt: skip
 @examples(30)
 @given(
     shape=shapes,
@@ -101,6 +101,11 @@ def test_replacements_keep_shape_range_and_type(shape, kind, seed, layout, dtype
         assert float(made.abs().max()) <= float(x.abs().max()) + eps  # means and zeros go beyond no extreme
     low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
     assert ((blur(x) >= low - eps) & (blur(x) <= high + eps)).all()
+    narrow = gaussian_blur(x, 0.8, 3)
+    assert ((narrow >= low - eps) & (narrow <= high + eps)).all()
+    torch.testing.assert_close(gaussian_blur(x, 5.0, 5), blur(x), rtol=1e-4, atol=eps)
+    assert pixel_range(nn.Identity()) is None
+    assert pixel_range(fei.models.Classifier(varied_cnn())) == (0.0, 1.0)
     network = fei.models.Classifier(varied_cnn(), mean=(0.1, 0.2, 0.3), std=(1, 1, 1))
     colour = attempt(lambda: mean_colour(x, network))
     assert isinstance(colour, InputError) == (shape[1] != 3)

@@ -145,9 +145,9 @@ def test_ids_and_versions():
         *(f"quantus-pixelflipping/{version}" for version in (1, 2)),
     ]
     assert protocols.get("quantus-pixelflipping") is protocols.get("quantus-pixelflipping/2")
-    with pytest.raises(InputError, match="unknown protocol 'fei-papre'; did you mean fei-paper"):
+    with pytest.raises(InputError, match="Unknown protocol 'fei-papre'; did you mean fei-paper"):
         protocols.get("fei-papre")
-    with pytest.raises(InputError, match="unknown protocol 'fei-paper/2'"):
+    with pytest.raises(InputError, match="Unknown protocol 'fei-paper/2'"):
         protocols.get("fei-paper/2")
     with pytest.raises(dataclasses.FrozenInstanceError):
         protocols.get("fei-paper").version = 2
@@ -235,9 +235,9 @@ def test_the_newest_version_of_a_name(monkeypatch):
 
 
 def test_a_name_like_none_is_answered_with_all():
-    with pytest.raises(InputError, match="unknown protocol 'zzz'; choose one of fei-paper/1, fei-fine/1, rise/1, "):
+    with pytest.raises(InputError, match="Unknown protocol 'zzz'; choose one of fei-paper/1, fei-fine/1, rise/1, "):
         protocols.get("zzz")
-    with pytest.raises(InputError, match="unknown protocol 'fei-pine'; did you mean fei-fine or fei-fine/1\\?"):
+    with pytest.raises(InputError, match="Unknown protocol 'fei-pine'; did you mean fei-fine or fei-fine/1\\?"):
         protocols.get("fei-pine")
 
 
@@ -255,7 +255,7 @@ def test_replacements_have_the_shape_of_the_images():
 
 @pytest.mark.parametrize("values", [(), (-0.1, 0.5), (0.5, float("nan")), ("a",)])
 def test_quantiles_outside_the_unit_interval_are_refused(values):
-    with pytest.raises(InputError, match=r"the quantiles of a protocol must lie in \[0,1\]; got \["):
+    with pytest.raises(InputError, match=r"The quantiles of a protocol must lie in \[0,1\]; got \["):
         protocols.Quantiles(values)
 
 
@@ -269,7 +269,7 @@ def test_schedules_cannot_be_changed():
             setattr(schedule, name, None)
     with pytest.raises(InputError, match="`steps` must be a whole number of at least 1; got 0"):
         protocols.Intervals(0)
-    with pytest.raises(InputError, match="unknown score 'prob'"):
+    with pytest.raises(InputError, match="Unknown score 'prob'"):
         dataclasses.replace(protocols.get("rise"), score="prob")
 
 

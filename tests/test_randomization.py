@@ -423,8 +423,8 @@ def test_constant_maps_are_defined():
         ({"layers": True}, "`layers` must be a number"),
         ({"layers": "8"}, "`layers` must be a number of layers of at least 1, a list of their names"),
         ({"layers": []}, "`layers` must be a number"),
-        ({"layers": ["9"]}, "the network ran no module named '9'"),
-        ({"layers": ["1"]}, "the network ran no module named '1'"),
+        ({"layers": ["9"]}, "The network ran no module named '9'"),
+        ({"layers": ["1"]}, "The network ran no module named '1'"),
         ({"target": 4}, "target 4 is out of range"),
         ({"batch_size": 0}, "batch_size` must be a whole number"),
         ({"reference": "blur"}, "this method takes no reference"),
@@ -440,7 +440,7 @@ def test_images_methods_and_networks_that_do_not_fit_are_refused():
         cascading_randomization(small_cnn(), edges, pictures(size=(6, 9)))
     with pytest.raises(InputError, match="`method` must be a name or a callable"):
         cascading_randomization(small_cnn(), 3, pictures())
-    with pytest.raises(InputError, match="unknown method 'nope'"):
+    with pytest.raises(InputError, match="Unknown method 'nope'"):
         cascading_randomization(small_cnn(), "nope", pictures())
     with pytest.raises(InputError, match="`maps` has shape"):
         cascading_randomization(small_cnn(), lambda model, inputs, target: inputs, pictures())

@@ -102,9 +102,9 @@ def test_resampling_reaches_the_optimisation():
 
 
 def test_refusals():
-    with pytest.raises(InputError, match="resample=True needs a random reference"):
+    with pytest.raises(InputError, match="is not random; give resample=True with color or noise"):
         Reference("black", resample=True)
-    with pytest.raises(InputError, match="a reference must be a name, a number, a tensor"):
+    with pytest.raises(InputError, match="A reference must be a name, a number, a tensor"):
         make([1, 2, 3])
     with pytest.raises(InputError, match=r"shape \(4, 1, 1\) does not fit inputs of shape \(3, 3, 12, 16\)"):
         make(torch.zeros(4, 1, 1))

@@ -9,7 +9,7 @@ from networks import pictures, small_cnn
 from torch import nn
 
 from fei.errors import InputError
-from fei.methods.rise import RISE
+from fei.methods.masking import RISE
 from fei.models import Classifier
 
 SIZE, CELL, P = (4, 5), (2, 3), 0.3  # a 2×2 grid; 5 columns make cells of 3, rounded up
@@ -137,5 +137,5 @@ def test_refusals():
         RISE(grid=1.5)
     with pytest.raises(InputError, match="`probability` must be a number strictly between 0 and 1; got 1"):
         RISE(probability=1)
-    with pytest.raises(InputError, match="unknown fill 'grey'; choose one of mean, black, reference"):
+    with pytest.raises(InputError, match="Unknown fill 'grey'; choose one of mean, black, reference"):
         RISE(fill="grey")

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fei.errors import InputError
-from fei.methods.scorecam import ScoreCAM
+from fei.methods.masking import ScoreCAM
 from fei.models import Classifier
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
@@ -98,9 +98,9 @@ def test_networks_with_a_single_logit():
 
 
 def test_refusals():
-    with pytest.raises(InputError, match="unknown weighting 'softmax'; choose one of probability, channel-softmax"):
+    with pytest.raises(InputError, match="Unknown weighting 'softmax'; choose one of probability, channel-softmax"):
         ScoreCAM(weighting="softmax")
-    with pytest.raises(InputError, match="unknown fill 'grey'; choose one of mean, black, reference"):
+    with pytest.raises(InputError, match="Unknown fill 'grey'; choose one of mean, black, reference"):
         ScoreCAM(fill="grey")
     with pytest.raises(InputError, match="'black' needs a network on RGB"):
         ScoreCAM(fill="black")(small_cnn(), pictures(1))

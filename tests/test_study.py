@@ -293,7 +293,7 @@ def test_another_reference_is_that_of_the_optimisation() -> None:
     model, image = _Bright().eval(), torch.rand(1, 3, 12, 12, generator=torch.Generator().manual_seed(0))
     expected = fei.FEI(model, "vm", steps=3).attribute(image, 1, "blur")
     torch.testing.assert_close(OtherReference(kind="blur", steps=3)(model, image, 1), expected)
-    with pytest.raises(fei.errors.InputError, match="unknown reference 'plaid'"):
+    with pytest.raises(fei.errors.InputError, match="Unknown reference 'plaid'"):
         OtherReference(kind="plaid")
 
 

@@ -26,23 +26,9 @@ _HOME = {
     "Reference": "fei.references",
     "clip_gradient": "fei.core.clipgrad",
 }
-_MODULES = ("compat", "data", "methods", "metrics", "models", "protocols", "references", "report")
 
-__all__ = [
-    "FEI",
-    "Explanation",
-    "Reference",
-    "__version__",
-    "clip_gradient",
-    "compat",
-    "data",
-    "methods",
-    "metrics",
-    "models",
-    "protocols",
-    "references",
-    "report",
-]
+__all__ = ["FEI", "Explanation", "Reference", "__version__", "clip_gradient"]
+__all__ += ["compat", "data", "methods", "metrics", "models", "protocols", "references", "report"]
 
 
 def __getattr__(name: str) -> Any:
@@ -50,7 +36,7 @@ def __getattr__(name: str) -> Any:
         return _version()
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
-    if name in _MODULES:
+    if name in __all__:
         return importlib.import_module(f"fei.{name}")
     raise AttributeError(f"module 'fei' has no attribute {name!r}")
 

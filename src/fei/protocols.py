@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from fei.core.randomness import generator_for
 from fei.core.scoring import Score, check_score
 from fei.core.settings import PAPER_QUANTILES
 from fei.errors import InputError
-from fei.references import ReferenceSpec, mean_colour
+from fei.references import ReferenceSpec, mean_colour, pixel_range
 
 Levels = Callable[[int, int], tuple[list[int], list[int]]]
 Order = Callable[[Tensor, str, int, int], Tensor]
@@ -43,9 +43,9 @@ class Quantiles:
     def __post_init__(self) -> None:
         """Refuse what is no increasing sequence in [0, 1]."""
         if not self.values or not all(is_number(q) and 0 <= q <= 1 for q in self.values):
-            raise InputError(f"the quantiles of a protocol must lie in [0,1]; got {list(self.values)}")
+            raise InputError(f"The quantiles of a protocol must lie in [0,1]; got {list(self.values)}.")
         if any(a >= b for a, b in itertools.pairwise(self.values)):
-            raise InputError(f"the quantiles of a protocol must increase; got {list(self.values)}")
+            raise InputError(f"The quantiles of a protocol must increase; got {list(self.values)}.")
 
     def __call__(self, total: int, width: int) -> tuple[list[int], list[int]]:
         """Counts for insertion and deletion."""
@@ -54,7 +54,7 @@ class Quantiles:
 
 
 def rows(total: int, width: int) -> tuple[list[int], list[int]]:
-    """As many as an image row is wide a step, end points included."""
+    """At each step as many as an image row is wide, end points included."""
     counts = [*range(0, total, width), total]
     return counts, counts
 
@@ -126,7 +126,7 @@ def raster_per_value(values: Tensor, digest: str, seed: int, channels: int) -> T
 
 def normalised_zero(images: Tensor, model: nn.Module) -> Tensor:
     """Zero in the network's normalised space: its mean colour if it takes pixels, 0 if it takes normalised input."""
-    if getattr(model, "pixel_range", None) is None:
+    if pixel_range(model) is None:
         return torch.zeros_like(images)
     return mean_colour(images, model).expand_as(images)
 
@@ -217,6 +217,17 @@ class Protocol:
 
 
 _FINE = tuple(i / 20 for i in range(21))
+_QUANTUS = Protocol(
+    "quantus-pixelflipping",
+    1,
+    WithoutStart(rows),
+    (input_minimum, input_minimum),
+    "softmax",
+    unit_steps,
+    numpy_per_value,
+    per_value=True,
+    caution="the order of equal values depends on the processor, and with it the score; version 2 has none of that",
+)
 _PUBLISHED = (
     Protocol("fei-paper", 1, Quantiles(PAPER_QUANTILES), "reference", "softmax", plain_mean, jittered),
     Protocol("fei-fine", 1, Quantiles(_FINE), "reference", "softmax", trapezoid, jittered),
@@ -224,27 +235,8 @@ _PUBLISHED = (
         "rise", 1, rows, (rise_blur, normalised_zero), "softmax", trapezoid, reversed_argsort, top_class_only=True
     ),
     Protocol("torchcam", 1, Intervals(20), (zeros, zeros), "logit", trapezoid, raster),
-    Protocol(
-        "quantus-pixelflipping",
-        1,
-        WithoutStart(rows),
-        (input_minimum, input_minimum),
-        "softmax",
-        unit_steps,
-        numpy_per_value,
-        per_value=True,
-        caution="the order of equal values depends on the processor, and with it the score; version 2 has none of that",
-    ),
-    Protocol(
-        "quantus-pixelflipping",
-        2,
-        WithoutStart(rows),
-        (input_minimum, input_minimum),
-        "softmax",
-        unit_steps,
-        raster_per_value,
-        per_value=True,
-    ),
+    _QUANTUS,
+    replace(_QUANTUS, version=2, order=raster_per_value, caution=""),
 )
 _BY_ID = {protocol.id: protocol for protocol in _PUBLISHED}
 
@@ -261,9 +253,9 @@ def get(protocol: str | Protocol) -> Protocol:
     versions = [p for p in _PUBLISHED if protocol in (p.id, p.name)]
     if versions:
         return max(versions, key=lambda p: p.version)
-    all_of_them = f"choose one of {', '.join(_BY_ID)}"
     names = [*(p.name for p in _PUBLISHED), *_BY_ID]
-    raise InputError(f"unknown protocol {protocol!r}; {suggestion(str(protocol), names, all_of_them, most=2)}")
+    hint = suggestion(str(protocol), names, f"choose one of {', '.join(_BY_ID)}.", most=2)
+    raise InputError(f"Unknown protocol {protocol!r}; {hint}")
 
 
 def describe(protocol: str | Protocol) -> dict[str, Any]:

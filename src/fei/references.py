@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fei.core.checks import is_number
+from fei.core.checks import check_choice, is_number, kind_of
 from fei.core.randomness import generator_for
 from fei.errors import InputError
 
 KINDS = ("color", "black", "white", "mean", "blur", "noise")
-_BLUR_SIZE, _BLUR_SIGMA = 11, 5.0
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Reference:
     """A named reference.
 
     Attributes:
-        kind: "color" (one random colour an image), "black", "white", "mean" (the network's mean colour), "blur"
+        kind: "color" (one random colour per image), "black", "white", "mean" (the network's mean colour), "blur"
             (11×11 Gaussian, σ = 5) or "noise" (uniform).
         resample: Draw a fresh one at each optimisation step; for the random kinds.
     """
@@ -37,10 +36,9 @@ class Reference:
 
     def __post_init__(self) -> None:
         """Refuse what does not exist."""
-        if self.kind not in KINDS:
-            raise InputError(f"unknown reference {self.kind!r}; choose one of {', '.join(KINDS)}, or pass a tensor")
+        check_choice("reference", self.kind, KINDS, ", or pass a tensor")
         if self.resample and self.kind not in {"color", "noise"}:
-            raise InputError(f"resample=True needs a random reference (color or noise), not {self.kind!r}")
+            raise InputError(f"The reference {self.kind!r} is not random; give resample=True with color or noise only.")
 
 
 ReferenceSpec = str | float | Tensor | Reference | Callable[[Tensor], Tensor] | None
@@ -78,17 +76,16 @@ class References:
         drawn = self._make(spec.kind, step) if isinstance(spec, Reference) else self._given(spec)
         if not drawn.isfinite().all():
             raise InputError(
-                "the reference holds NaN or infinite values; replace them, or scale the images, before the call"
+                "The reference holds NaN or infinite values; replace them, or scale the images, before the call."
             )
         return drawn
 
     def _given(self, spec: float | Tensor | Callable[[Tensor], Tensor]) -> Tensor:
         values = spec(self._inputs) if callable(spec) else spec
         if not _is_real(values):
-            got = values.dtype if isinstance(values, Tensor) else type(values).__name__
             raise InputError(
-                "a reference must be a name, a number, a tensor of real numbers or a callable that returns one; got "
-                f"{got}"
+                "A reference must be a name, a number, a tensor of real numbers or a callable that returns one; got "
+                f"{kind_of(values)}."
             )
         tensor = torch.as_tensor(values, dtype=self._inputs.dtype, device=self._inputs.device).detach()
         try:
@@ -96,7 +93,8 @@ class References:
             torch.broadcast_to(tensor, self._inputs.shape)
         except RuntimeError as error:
             raise InputError(
-                f"a reference of shape {tuple(tensor.shape)} does not fit inputs of shape {tuple(self._inputs.shape)}"
+                f"A reference of shape {tuple(tensor.shape)} does not fit inputs of shape {tuple(self._inputs.shape)}; "
+                "give one that broadcasts to them."
             ) from error
         if tensor.ndim < 4:
             tensor = torch.broadcast_to(tensor, (1, *self._inputs.shape[1:])).expand(len(self._inputs), -1, -1, -1)
@@ -109,27 +107,20 @@ class References:
         if kind in {"color", "noise"}:
             low, high = self._range()
             size = (x.shape[1], 1, 1) if kind == "color" else tuple(x.shape[1:])
-            draws = [
-                torch.rand(size, generator=generator_for(self._seed, digest, f"{kind}/{step}"))
-                for digest in self._digests
-            ]
-            return low + (high - low) * torch.stack(draws).to(x)
-        known = self._known_range()
+            generators = (generator_for(self._seed, digest, f"{kind}/{step}") for digest in self._digests)
+            return low + (high - low) * torch.stack([torch.rand(size, generator=g) for g in generators]).to(x)
+        known = pixel_range(self._model)
         if known is None:
             raise InputError(
-                f"the reference {kind!r} needs a network on RGB [0,1]; wrap it in fei.models.Classifier, or pass the "
-                "colour as a tensor in the network's own input space"
+                f"The reference {kind!r} needs a network on RGB [0,1]; wrap it in fei.models.Classifier, or pass the "
+                "colour as a tensor in the network's own input space."
             )
         if kind == "mean":
             return mean_colour(x, self._model).expand(len(x), -1, -1, -1).clone()
         return x.new_full((len(x), x.shape[1], 1, 1), known[0] if kind == "black" else known[1])
 
-    def _known_range(self) -> tuple[float, float] | None:
-        low_high: tuple[float, float] | None = getattr(self._model, "pixel_range", None)
-        return low_high
-
     def _range(self) -> tuple[Tensor, Tensor]:
-        known = self._known_range()
+        known = pixel_range(self._model)
         if known is not None:
             return self._inputs.new_tensor(known[0]), self._inputs.new_tensor(known[1])
         return self._inputs.amin((2, 3), keepdim=True), self._inputs.amax((2, 3), keepdim=True)
@@ -141,24 +132,40 @@ def _is_real(values: object) -> bool:
     return isinstance(values, float) or is_number(values)
 
 
+def pixel_range(model: nn.Module) -> tuple[float, float] | None:
+    """The lowest and highest value of a pixel in a network's input space, if that is known."""
+    return getattr(model, "pixel_range", None)
+
+
 def mean_colour(images: Tensor, model: nn.Module) -> Tensor:
     """The mean colour of a network whose input space is known, (1, C, 1, 1), for images of as many channels."""
     colour = torch.as_tensor(model.mean).to(images).reshape(1, -1, 1, 1)
     if colour.shape[1] != images.shape[1]:
         raise InputError(
-            f"the network's mean colour has {colour.shape[1]} channels and the images have {images.shape[1]}; pass "
-            "images as the network takes them"
+            f"The network's mean colour has {colour.shape[1]} channels and the images have {images.shape[1]}; pass "
+            "images as the network takes them."
         )
     return colour
 
 
 def blur(images: Tensor) -> Tensor:
     """Images blurred with an 11×11 Gaussian of σ = 5, edges repeated."""
-    half = _BLUR_SIZE // 2
-    offsets = torch.arange(-half, half + 1, dtype=torch.float32, device=images.device)
-    kernel = torch.exp(-(offsets**2) / (2 * _BLUR_SIGMA**2))
+    return gaussian_blur(images, 5.0, 5, torch.float32)
+
+
+def gaussian_blur(images: Tensor, sigma: float, reach: int, precision: torch.dtype | None = None) -> Tensor:
+    """Images (n, C, H, W) convolved with a Gaussian, edges repeated.
+
+    Args:
+        images: What is blurred.
+        sigma: Width of the Gaussian in pixels.
+        reach: How many pixels on each side of its centre it covers.
+        precision: What its values are computed in; that of the images if not given.
+    """
+    offsets = torch.arange(-reach, reach + 1, dtype=precision or images.dtype, device=images.device)
+    kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
     kernel = (kernel / kernel.sum()).to(images.dtype)
     channels = images.shape[1]
-    padded = F.pad(images, (half, half, half, half), mode="replicate")
+    padded = F.pad(images, (reach, reach, reach, reach), mode="replicate")
     rows = F.conv2d(padded, kernel.view(1, 1, -1, 1).expand(channels, 1, -1, 1), groups=channels)
     return F.conv2d(rows, kernel.view(1, 1, 1, -1).expand(channels, 1, 1, -1), groups=channels)

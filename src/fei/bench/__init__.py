@@ -2,7 +2,7 @@
 
 from fei.bench.engine._ray import RayEngine
 from fei.bench.engine.engines import Engine, LocalEngine
-from fei.bench.engine.runner import Pace, Summary, resume, run
+from fei.bench.engine.runner import Pace, RunSummary, resume, run
 from fei.bench.plan import Plan, load_plan
 from fei.bench.store import Store
 from fei.bench.units import Outcome, Unit, expand
@@ -14,8 +14,8 @@ __all__ = [
     "Pace",
     "Plan",
     "RayEngine",
+    "RunSummary",
     "Store",
-    "Summary",
     "Unit",
     "expand",
     "load_plan",

@@ -1,20 +1,24 @@
-"""What a worker is told once, and how a unit is tried."""
+"""What a worker is told once, and how a unit is attempted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
 
 from fei.bench.units import BLACK_IMAGE, DONE, FAILED, Outcome, Unit, storable
 from fei.errors import FEIError
 
+if TYPE_CHECKING:
+    from fei.bench.plan import Plan
+    from fei.bench.plan.catalog import Catalog
+
 
 @dataclass(frozen=True)
-class Network:
+class PlannedNetwork:
     """The network of a pair, as far as a worker needs to know it.
 
     Attributes:
@@ -49,7 +53,7 @@ class Computer(Protocol):
     """What an engine needs of a worker."""
 
     def prepare(self, pair: int) -> str | None:
-        """Get ready for the units of a pair; a sentence if that cannot be."""
+        """Get ready for the units of a pair; a sentence if that is not possible."""
         ...
 
     def compute(self, unit: Unit) -> Outcome:
@@ -74,7 +78,7 @@ class WorkerContext:
         make: What makes a worker; None for `fei.bench.engine.worker.Worker`.
     """
 
-    networks: tuple[Network, ...]
+    networks: tuple[PlannedNetwork, ...]
     recipes: tuple[Recipe, ...]
     batch_size: int | None = None
     trials: int = 0
@@ -85,8 +89,21 @@ class WorkerContext:
     unit_timeout: float | None = None
     make: Callable[[WorkerContext], Computer] | None = None
 
+    @classmethod
+    def of(cls, plan: Plan, catalog: Catalog, device: str, **more: Any) -> Self:
+        """The context of a plan's units on a device; `more` are further attributes."""
+        trials = plan.black_image.trials if plan.black_image else 0
+        layers = plan.sanity.layers if plan.sanity else 0
+        return cls(catalog.networks, catalog.recipes, plan.metrics.batch_size, trials, layers, device, **more)
+
+    def worker(self) -> Computer:
+        """A new worker for these units."""
+        from fei.bench.engine.worker import Worker
+
+        return (self.make or Worker)(self)
+
     def outcome(self, unit: Unit, status: str, **facts: Any) -> Outcome:
-        """What came of a unit."""
+        """The outcome of a unit."""
         network, recipe = self.networks[unit.pair], self.recipes[unit.method]
         return Outcome(
             key=unit.key,
@@ -104,7 +121,7 @@ class WorkerContext:
         )
 
     def failure(self, unit: Unit, reason: str, attempts: int = 1) -> Outcome:
-        """A unit of which nothing came."""
+        """A unit that has no result."""
         return self.outcome(unit, FAILED, error=storable(reason), attempts=attempts)
 
 
@@ -119,7 +136,7 @@ def attempt(worker: Computer, unit: Unit, retries: int) -> Outcome:
 
 def sentence(error: BaseException) -> str:
     """An error as one line."""
-    if isinstance(error, FEIError):
-        return storable(error)
     text = storable(error)
+    if isinstance(error, FEIError):
+        return text
     return f"unexpected {type(error).__name__}: {text}" if text else f"unexpected {type(error).__name__}"

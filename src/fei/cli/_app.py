@@ -12,7 +12,7 @@ import typer
 
 import fei
 from fei.cli import bench
-from fei.cli._bench_progress import Interrupted, print_line
+from fei.cli._bench_drive import Interrupted, print_line
 from fei.cli._common import INTERRUPTED, complain, exit_code, note, sentence
 from fei.cli.black_image import black_image
 from fei.cli.compare import compare

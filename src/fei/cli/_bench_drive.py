@@ -1,53 +1,48 @@
-"""What the commands of ``fei bench`` tell: a run as it goes and as it ended, how far it is, how it differs."""
+"""What the commands of ``fei bench`` tell: a run as it goes and as it ended, how far it is, how it differs.
+
+Progress is a bar on a terminal, a line now and then elsewhere, and JSON lines for machines.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shlex
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from fei.cli._bench_progress import Interrupted, in_words, print_line, shown_progress
 from fei.cli._common import FAILURE, INTERRUPTED, note, print_table, say
 
 if TYPE_CHECKING:
-    from fei.bench.engine.engines import Engine
-    from fei.bench.engine.runner import OnProgress, Summary
+    from fei.bench.engine.runner import OnProgress, Pace, RunSummary
     from fei.bench.store import Store
     from fei.bench.store.exchange import Difference
 
+_JSON_SECONDS, _LINE_SECONDS = 1.0, 30.0
 _REASONS = 3
 _STATUS = ("method", "units", "done", "failed")
 
 
-def chosen_engine(
-    name: str, workers: int, threads: int | None, device: str, address: str | None, gpus: float | None
-) -> Engine:
-    """The engine of a run; InputError if the options do not go together."""
-    from fei.bench.engine.engines import make_engine
-    from fei.errors import InputError
-
-    engine = make_engine(name, workers, threads, address=address, gpus_per_worker=gpus)
-    if name == "ray" and device != "auto":
-        raise InputError("With --engine ray the device follows from --gpus-per-worker; leave --device out.")
-    return engine
+class Interrupted(Exception):  # noqa: N818
+    """Ctrl-C, with a sentence on how to go on; typer would swallow what a KeyboardInterrupt says."""
 
 
-def drive(folder: Path, as_json: bool, work: Callable[[OnProgress], Summary]) -> None:
-    """Do the work of a run and tell what came of it; units that failed make the exit code 1.
+def drive(folder: Path, as_json: bool, work: Callable[[OnProgress], RunSummary]) -> None:
+    """Do the work of a run and tell what came of it; the exit code is 1 if units failed.
 
     Args:
-        folder: The run's.
-        as_json: Whether machines listen.
-        work: What is to be done, given whom to tell about progress.
+        folder: The run's folder.
+        as_json: Whether to print JSON lines.
+        work: What to do; it is given a function to call with the progress.
     """
     from fei.bench.store import Store
 
@@ -55,7 +50,7 @@ def drive(folder: Path, as_json: bool, work: Callable[[OnProgress], Summary]) ->
         # what a user's own network prints is not our result
         with (
             shown_progress(as_json) as show,
-            contextlib.redirect_stdout(sys.stderr),
+            aside(),
             ended_by_a_second_interrupt(folder, as_json),
         ):
             summary = work(show)
@@ -66,7 +61,9 @@ def drive(folder: Path, as_json: bool, work: Callable[[OnProgress], Summary]) ->
         with Store.open(folder, readonly=True) as store:
             reasons = _reasons(store)
     if as_json:
-        print_line(_document(folder, summary, reasons))
+        told = {"computed": summary.done, "skipped": summary.skipped, "failed": summary.failed}
+        seconds = round(summary.seconds, 3)
+        print_line({"schema": 1, "run": str(folder), **told, "seconds": seconds, "reasons": reasons})
     else:
         _say(folder, summary, reasons)
     if summary.failed:
@@ -106,7 +103,11 @@ def ended_by_a_second_interrupt(folder: Path, as_json: bool) -> Iterator[None]:
 
 def resume_command(folder: Path, *words: str) -> str:
     """The command that goes on with a run."""
-    return shlex.join(["fei", "bench", "resume", str(folder), *words])
+    return _command("resume", folder, *words)
+
+
+def _command(name: str, folder: Path, *words: str) -> str:
+    return shlex.join(["fei", "bench", name, str(folder), *words])
 
 
 def status_document(store: Store) -> dict[str, Any]:
@@ -168,19 +169,7 @@ def _reasons(store: Store) -> list[dict[str, Any]]:
     return [{"error": error, "units": units} for error, units in Counter(store.failed().values()).most_common()]
 
 
-def _document(folder: Path, summary: Summary, reasons: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "schema": 1,
-        "run": str(folder),
-        "computed": summary.done,
-        "skipped": summary.skipped,
-        "failed": summary.failed,
-        "seconds": round(summary.seconds, 3),
-        "reasons": reasons,
-    }
-
-
-def _say(folder: Path, summary: Summary, reasons: list[dict[str, Any]]) -> None:
+def _say(folder: Path, summary: RunSummary, reasons: list[dict[str, Any]]) -> None:
     there = f", {summary.skipped} there already" if summary.skipped else ""
     say(f"{folder}: {summary.done} units computed{there}, {in_words(summary.seconds)}")
     if summary.failed:
@@ -188,8 +177,68 @@ def _say(folder: Path, summary: Summary, reasons: list[dict[str, Any]]) -> None:
         for reason in reasons[:_REASONS]:
             note(f"  {reason['units']} × {reason['error']}")
         if len(reasons) > _REASONS:
-            note(
-                f"  and {len(reasons) - _REASONS} other reasons: {shlex.join(['fei', 'bench', 'status', str(folder)])}"
-            )
+            note(f"  and {len(reasons) - _REASONS} other reasons: {_command('status', folder)}")
         note(f"Try them again with: {resume_command(folder, '--retry-failed')}")
-    say(f"Tables and figures:  {shlex.join(['fei', 'bench', 'report', str(folder)])}")
+    say(f"Tables and figures:  {_command('report', folder)}")
+
+
+@contextlib.contextmanager
+def shown_progress(as_json: bool) -> Iterator[OnProgress]:
+    """A function to give to a run as `on_progress`."""
+    if not as_json and sys.stderr.isatty():
+        with _bar() as show:
+            yield show
+        return
+    out, last = sys.stdout, time.monotonic()  # the former is redirected later
+
+    def tell(done: int, failed: int, total: int, pace: Pace) -> None:
+        """Tell now and then; the end of short work is left to the summary."""
+        nonlocal last
+        if time.monotonic() - last < (_JSON_SECONDS if as_json else _LINE_SECONDS):
+            return
+        last = time.monotonic()
+        if as_json:
+            left = None if pace.left is None else round(pace.left, 1)
+            line = {"done": done, "failed": failed, "total": total, "rate": round(pace.rate, 4), "seconds_left": left}
+            print_line(line, out)
+        else:
+            note(f"{done} of {total} units, {_words(failed, pace)}")
+
+    yield tell
+
+
+def print_line(document: Any, stream: TextIO | None = None) -> None:
+    """Print a JSON document on a line of its own, on standard output if not told otherwise."""
+    typer.echo(json.dumps(document, allow_nan=False), file=stream)
+
+
+def in_words(seconds: float) -> str:
+    """A time as people say it, in at most two parts."""
+    left = round(seconds)
+    words: list[str] = []
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        count, left = divmod(left, size)
+        if count or (unit == "s" and not words):
+            words.append(f"{count} {unit}")
+    return " ".join(words[:2])
+
+
+def _words(failed: int, pace: Pace) -> str:
+    failures = f"{failed} failed, " if failed else ""
+    left = f", {in_words(pace.left)} left" if pace.left is not None else ""
+    return f"{failures}{pace.rate:.3g} per second{left}"
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[OnProgress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+    columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("looking at networks and images", total=None)
+
+        def show(done: int, failed: int, total: int, pace: Pace) -> None:
+            bar.update(task, completed=done + failed, total=total, description=_words(failed, pace))
+
+        yield show

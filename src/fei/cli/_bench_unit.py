@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fei.bench.context import WorkerContext
+from fei.bench.engine.engines import LocalEngine
+from fei.bench.plan import Plan, parse_plan
+from fei.bench.plan.catalog import Catalog
+from fei.bench.store import MAPS, Store
+from fei.bench.store.outcomes import stored_json, stored_outcomes
+from fei.bench.units import BLACK_IMAGE, DONE, SANITY, Outcome
+from fei.common.device import choose_device
 from fei.errors import DataError, InputError
-
-if TYPE_CHECKING:
-    from fei.bench.plan import Plan
-    from fei.bench.store import Store
-    from fei.bench.units import Outcome
 
 SCHEMA = 1
 _SHORTEST = 6  # digits that may stand for a whole key
@@ -29,9 +32,6 @@ def unit_document(store: Store, key: str) -> dict[str, Any]:
     Raises:
         InputError: If the run has no such unit, or it is not computed yet.
     """
-    from fei.bench.store import MAPS
-    from fei.bench.store.outcomes import stored_json, stored_outcomes
-
     links = store.rows(
         "SELECT unit, pair, method, seed, kind FROM plan_units WHERE unit = ? OR (? AND substr(unit, 1, ?) = ?)",
         (key, len(key) >= _SHORTEST, len(key), key),
@@ -45,7 +45,7 @@ def unit_document(store: Store, key: str) -> dict[str, Any]:
     unit, pair, method, seed, kind = links[0]
     outcome = next(stored_outcomes(store, [unit], maps=True), None)
     if outcome is None:
-        raise InputError(f"The unit '{unit}' is not computed yet; go on with: fei bench resume {store.folder}")
+        raise InputError(f"The unit '{unit}' is not computed yet; go on with: fei bench resume {store.folder}.")
     plan = store.plan
     columns = ("metric", "protocol", "layer", "value")
     return {
@@ -69,38 +69,24 @@ def compute_again(document: dict[str, Any], *, threads: int | None, device: str)
     Raises:
         DataError: If the network or the image is not what it was, or the unit fails.
     """
-    from fei.bench.context import WorkerContext
-    from fei.bench.engine.engines import LocalEngine
-    from fei.bench.plan import parse_plan
-    from fei.bench.plan.catalog import Catalog
-    from fei.bench.units import DONE
-    from fei.common.device import choose_device
-
     plan = parse_plan(document["plan"])
     catalog = Catalog(plan)
     entry = next((entry for entry in catalog.entries() if entry.unit.key == document["unit"]), None)
     if entry is None or entry.problem:
         reason = entry.problem if entry and entry.problem else "the network, the image or the method's defaults changed"
-        raise DataError(f"The unit '{document['unit']}' cannot be computed as it was: {reason.rstrip('.')}.")
-    context = WorkerContext(
-        catalog.networks,
-        catalog.recipes,
-        plan.metrics.batch_size,
-        plan.black_image.trials if plan.black_image else 0,
-        plan.sanity.layers if plan.sanity else 0,
-        str(choose_device(device)),
-    )
+        raise DataError(
+            f"The unit '{document['unit']}' cannot be computed as it was ({reason.rstrip('.')}); restore what changed."
+        )
+    context = WorkerContext.of(plan, catalog, choose_device(device).type)
     outcome = next(LocalEngine(threads=threads).run([entry.unit], context))
     if outcome.status != DONE:
-        raise DataError(f"The unit '{outcome.key}' failed this time: {outcome.error}")
+        reason = str(outcome.error).rstrip(".")
+        raise DataError(f"The unit '{outcome.key}' failed this time ({reason}); see to that, then try again.")
     return outcome
 
 
 def _plan_of_one(plan: Plan, pair: int, method: int, seed: int, kind: str) -> Plan:
     """A plan that leads to the units of one method on one pair, with one seed; maps are wanted too."""
-    from fei.bench.plan import Plan
-    from fei.bench.units import BLACK_IMAGE, SANITY
-
     document = plan.model_dump()
     label = plan.methods[method].label
     document |= {

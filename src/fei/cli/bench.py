@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
+import inspect
 import shlex
-import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fei.cli import _options as opt
-from fei.cli._bench_drive import chosen_engine, drive, resume_command, say_difference, say_status, status_document
-from fei.cli._common import FAILURE, print_json, print_table, say
+from fei.cli._bench_drive import drive, resume_command, say_difference, say_status, status_document
+from fei.cli._common import FAILURE, aside, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from fei.bench.store import Store
 
 app = typer.Typer(
     name="bench",
@@ -21,115 +25,109 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The folder of a run.", show_default=False)]
-EngineOption = Annotated[str, typer.Option(metavar="NAME", help="Who computes: local or ray.")]
-WorkersOption = Annotated[
-    int, typer.Option(min=0, help="Processes; 0 to compute in this one, with ray as many as there is room for.")
-]
-AddressOption = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", help="Of a Ray cluster; this machine alone if not given.", show_default=False),
-]
-GpusOption = Annotated[
-    float | None,
-    typer.Option("--gpus-per-worker", min=0, help="With ray: GPUs of each worker, 0.5 to share.", show_default=False),
-]
-TimeoutOption = Annotated[
-    float | None,
-    typer.Option("--unit-timeout", metavar="SECONDS", help="End a worker that takes longer.", show_default=False),
-]
+Work = tuple[Path, Callable[..., Any]]
+"""The folder of a run, and a function that computes it; see `fei.bench.engine.runner.RunOptions` for its options."""
+
+
+def _argument(metavar: str, told: str) -> Any:
+    return typer.Argument(metavar=metavar, help=told, show_default=False)
+
+
+def _option(metavar: str | None, told: str, **more: Any) -> Any:
+    return typer.Option(metavar=metavar, help=told, show_default=False, **more)
+
+
+RunArgument = Annotated[str, _argument("RUN", "The folder of a run.")]
+OtherArgument = Annotated[str, _argument("OTHER", "The folder of another run.")]
+EngineOption = Annotated[str, typer.Option(metavar="NAME", help="Where units are computed: local or ray.")]
+WorkersOption = Annotated[int, typer.Option(min=0, help="Processes; 0 to use this one, or with ray as many as fit.")]
 ThreadsOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Torch's threads in each; the processors divided if not given, with ray 1.", show_default=False
-    ),
+    int | None, _option(None, "Torch's threads in each; the processors divided if not given, with ray 1.", min=1)
 ]
-ReuseOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="RUN|FILE", help="Another run, or an export, whose results are taken over.", show_default=False
-    ),
-]
+AddressOption = Annotated[str | None, _option("HOST:PORT", "A Ray cluster; this machine alone if not given.")]
+GpusOption = Annotated[float | None, _option(None, "With ray: GPUs of each worker; 0.5 to share.", min=0)]
+TimeoutOption = Annotated[float | None, _option("SECONDS", "End a worker that takes longer for a unit.")]
+ReuseOption = Annotated[list[str] | None, _option("RUN|FILE", "Another run or an export to take results from.")]
 LinesOption = Annotated[bool, typer.Option("--json", help="Print JSON lines: progress, and a summary at the end.")]
+PageOption = Annotated[
+    bool, typer.Option("--html", help="Write report.html as well: one page to sort, filter and look into it all.")
+]
 
 
-@app.command()
-def run(
-    plan: Annotated[str, typer.Argument(metavar="PLAN.toml", help="What to compute.", show_default=False)],
-    out: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="Folder for the results; runs/NAME of the plan's file if not given."),
-    ] = None,
+def _compute(
+    folder: Path,
+    work: Callable[..., Any],
     engine: EngineOption = "local",
     workers: WorkersOption = 0,
     threads: ThreadsOption = None,
     device: opt.Device = "auto",
     address: AddressOption = None,
-    gpus: GpusOption = None,
+    gpus_per_worker: GpusOption = None,
     unit_timeout: TimeoutOption = None,
     reuse: ReuseOption = None,
     as_json: LinesOption = False,
     debug: opt.Debug = False,
 ) -> None:
+    """Compute a run and tell what came of it."""
+    from fei.bench.engine.engines import make_engine
+    from fei.errors import InputError
+
+    made = make_engine(engine, workers, threads, address=address, gpus=gpus_per_worker)
+    if engine == "ray" and device != "auto":
+        raise InputError("With --engine ray the device follows from --gpus-per-worker; leave --device out.")
+    options = {"engine": made, "device": device, "unit_timeout": unit_timeout, "reuse": reuse or []}
+    drive(folder, as_json, lambda show: work(**options, on_progress=show))
+
+
+def _computing(command: Callable[..., Work]) -> Callable[..., None]:
+    """A command that computes the work it returns, with the options of `_compute` after its own."""
+    own = inspect.signature(command, eval_str=True).parameters
+    shared = list(inspect.signature(_compute, eval_str=True).parameters.values())[2:]
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        folder, work = command(**{name: given.pop(name) for name in own})
+        _compute(folder, work, **given)
+
+    parameters = [*own.values(), *shared]
+    vars(called)["__signature__"] = inspect.Signature(parameters)
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return called
+
+
+@app.command()
+@_computing
+def run(
+    plan: Annotated[str, _argument("PLAN.toml", "What to compute.")],
+    out: Annotated[str | None, _option("RUN", "Folder for the results; runs/PLAN if not given.")] = None,
+) -> Work:
     """Compute what a plan asks for; in a folder where that was begun, what is missing."""
     from fei.bench.engine import runner
     from fei.bench.plan import load_plan
 
     chosen, folder = load_plan(plan), Path(out) if out is not None else Path("runs") / Path(plan).stem
-    options: dict[str, Any] = {
-        "engine": chosen_engine(engine, workers, threads, device, address, gpus),
-        "device": device,
-        "unit_timeout": unit_timeout,
-        "reuse": reuse or [],
-    }
-    drive(folder, as_json, lambda show: runner.run(chosen, folder, **options, on_progress=show))
+    return folder, functools.partial(runner.run, chosen, folder)
 
 
 @app.command()
+@_computing
 def resume(
     folder: RunArgument,
-    plan: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NEW.toml", help="A changed plan for the run; shared results are kept.", show_default=False
-        ),
-    ] = None,
+    plan: Annotated[str | None, _option("NEW.toml", "A changed plan for the run; shared results are kept.")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try units that failed again.")] = False,
-    engine: EngineOption = "local",
-    workers: WorkersOption = 0,
-    threads: ThreadsOption = None,
-    device: opt.Device = "auto",
-    address: AddressOption = None,
-    gpus: GpusOption = None,
-    unit_timeout: TimeoutOption = None,
-    reuse: ReuseOption = None,
-    as_json: LinesOption = False,
-    debug: opt.Debug = False,
-) -> None:
+) -> Work:
     """Go on with a run that was interrupted, or with a changed plan."""
     from fei.bench.engine import runner
     from fei.bench.plan import load_plan
 
     changed = None if plan is None else load_plan(plan)
-    options: dict[str, Any] = {
-        "engine": chosen_engine(engine, workers, threads, device, address, gpus),
-        "device": device,
-        "unit_timeout": unit_timeout,
-        "reuse": reuse or [],
-    }
-    drive(
-        Path(folder),
-        as_json,
-        lambda show: runner.resume(Path(folder), changed, **options, retry_failed=retry_failed, on_progress=show),
-    )
+    return Path(folder), functools.partial(runner.resume, Path(folder), changed, retry_failed=retry_failed)
 
 
 @app.command()
 def status(folder: RunArgument, as_json: opt.Json = False, debug: opt.Debug = False) -> None:
     """Tell how far a run is, also while it goes on."""
-    from fei.bench.store import Store
-
-    with Store.open(Path(folder), readonly=True) as store:
+    with _opened(folder) as store:
         document = {"schema": 1, "run": folder, **status_document(store)}
     if as_json:
         print_json(document)
@@ -140,13 +138,8 @@ def status(folder: RunArgument, as_json: opt.Json = False, debug: opt.Debug = Fa
 @app.command()
 def report(
     folder: RunArgument,
-    out: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Folder for tables and figures; RUN/report if not given.", show_default=False),
-    ] = None,
-    html: Annotated[
-        bool, typer.Option("--html", help="Write report.html as well: one page to sort, filter and look into it all.")
-    ] = False,
+    out: Annotated[str | None, _option("DIR", "Folder for tables and figures; RUN/report if not given.")] = None,
+    html: PageOption = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -154,38 +147,24 @@ def report(
     from fei.bench.report import write_report
     from fei.bench.report.numbers import Numbers
     from fei.bench.report.page import write_bench_page
-    from fei.bench.store import Store
 
     target = Path(out) if out is not None else Path(folder) / "report"
     # a network that is loaded for its pictures may print what is no result
-    with Store.open(Path(folder), readonly=True) as store, contextlib.redirect_stdout(sys.stderr):
+    with _opened(folder) as store, aside():
         numbers = Numbers(store)
         files = [str(file) for file in write_report(store, target, numbers)]
         page = str(write_bench_page(target / "report.html", store, numbers)) if html else None
-    if as_json:
-        print_json({"schema": 1, "run": folder, "report": files[0], "files": files, "page": page})
-        return
-    say(f"{files[0]}, with {len(files) - 1} files of tables and figures")
-    if page is not None:
-        say(f"Explore: {page}")
+    lines = [f"{files[0]}, with {len(files) - 1} files of tables and figures", *([f"Explore: {page}"] if page else [])]
+    _tell(as_json, {"run": folder, "report": files[0], "files": files, "page": page}, *lines)
 
 
 @app.command()
 def preset(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="A table or figure; a list of them without.", show_default=False),
-    ] = None,
+    name: Annotated[str | None, _argument("NAME", "A table or figure; without a name they are listed.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A few images and steps, to try it out.")] = False,
-    model: Annotated[
-        list[str] | None, typer.Option(metavar="SPEC", help="A network instead of the paper's.", show_default=False)
-    ] = None,
-    data: Annotated[
-        list[str] | None, typer.Option(metavar="SPEC", help="A data set instead of the paper's.", show_default=False)
-    ] = None,
-    out: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Where to; printed if not given.", show_default=False)
-    ] = None,
+    model: Annotated[list[str] | None, _option("SPEC", "A network instead of the paper's.")] = None,
+    data: Annotated[list[str] | None, _option("SPEC", "A data set instead of the paper's.")] = None,
+    out: Annotated[str | None, _option("FILE", "File for the plan; printed if not given.")] = None,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -202,63 +181,49 @@ def preset(
     text = presets.preset(name, quick=quick, models=model or [], data=data or [])
     if out is not None:
         _write(Path(out), text)
-    if as_json:
-        print_json({"schema": 1, "preset": name, "file": out, "plan": text})
-    elif out is None:
+    if out is None and not as_json:
         typer.echo(text, nl=False)
-    else:
-        say(f"{out}\nRun it:  {shlex.join(['fei', 'bench', 'run', out])}")
+        return
+    run_it = shlex.join(["fei", "bench", "run", str(out)])
+    _tell(as_json, {"preset": name, "file": out, "plan": text}, f"{out}\nRun it:  {run_it}")
 
 
 @app.command()
 def show(
     folder: RunArgument,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="A unit's key, or its first digits.", show_default=False)],
+    key: Annotated[str, _argument("KEY", "A unit's key, or its first digits.")],
     debug: opt.Debug = False,
 ) -> None:
     """Print all that a run knows of one unit, as JSON that 'fei reproduce' takes."""
-    from fei.bench.store import Store
     from fei.cli._bench_unit import unit_document
 
-    with Store.open(Path(folder), readonly=True) as store:
+    with _opened(folder) as store:
         print_json(unit_document(store, key))
 
 
 @app.command()
 def export(
     folder: RunArgument,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A file that ends in .parquet or .csv.", show_default=False)
-    ],
+    file: Annotated[str, _argument("FILE", "A file that ends in .parquet or .csv.")],
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
     """Write the scores of a run as one flat table."""
-    from fei.bench.store import Store
     from fei.bench.store.exchange import export as write
 
-    with Store.open(Path(folder), readonly=True) as store:
+    with _opened(folder) as store:
         rows = write(store, file)
-    if as_json:
-        print_json({"schema": 1, "run": folder, "file": file, "rows": rows})
-    else:
-        say(f"{file}: {rows} rows")
+    _tell(as_json, {"run": folder, "file": file, "rows": rows}, f"{file}: {rows} rows")
 
 
 @app.command()
-def diff(
-    first: RunArgument,
-    second: Annotated[str, typer.Argument(metavar="OTHER", help="The folder of another.", show_default=False)],
-    as_json: opt.Json = False,
-    debug: opt.Debug = False,
-) -> None:
+def diff(first: RunArgument, second: OtherArgument, as_json: opt.Json = False, debug: opt.Debug = False) -> None:
     """Tell which numbers of two runs differ, and by how much; the exit code is 1 if any does."""
     from dataclasses import asdict
 
-    from fei.bench.store import Store
     from fei.bench.store.exchange import diff as compare
 
-    with Store.open(Path(first), readonly=True) as one, Store.open(Path(second), readonly=True) as other:
+    with _opened(first) as one, _opened(second) as other:
         found = compare(one, other)
     if as_json:
         print_json({"schema": 1, "first": first, "second": second, "same": found.same, **asdict(found)})
@@ -270,26 +235,33 @@ def diff(
 @app.command()
 def merge(
     first: RunArgument,
-    second: Annotated[str, typer.Argument(metavar="OTHER", help="The folder of another.", show_default=False)],
-    out: Annotated[str, typer.Option(metavar="RUN", help="Folder for both together.", show_default=False)],
+    second: OtherArgument,
+    out: Annotated[str, _option("RUN", "Folder for both together.")],
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
     """Make one run of two: the rows and columns of both, with all that either has computed."""
-    from fei.bench.store import Store
     from fei.bench.store.exchange import merge as join
 
-    with (
-        Store.open(Path(first), readonly=True) as one,
-        Store.open(Path(second), readonly=True) as other,
-        join(one, other, out) as merged,
-    ):
+    with _opened(first) as one, _opened(second) as other, join(one, other, out) as merged:
         counts = merged.counts()
+    told = f"{out}: {counts['done']} units done, {counts['failed']} failed"
+    _tell(as_json, {"run": out, **counts}, told, f"Compute what neither has:  {resume_command(Path(out))}")
+
+
+def _opened(folder: str) -> Store:
+    """A run, to be read only."""
+    from fei.bench.store import Store
+
+    return Store.open(Path(folder), readonly=True)
+
+
+def _tell(as_json: bool, document: dict[str, Any], *lines: str) -> None:
+    """Print a document for a machine, or lines for a person."""
     if as_json:
-        print_json({"schema": 1, "run": out, **counts})
-        return
-    say(f"{out}: {counts['done']} units done, {counts['failed']} failed")
-    say(f"Compute what neither has:  {resume_command(Path(out))}")
+        print_json({"schema": 1, **document})
+    else:
+        say("\n".join(lines))
 
 
 def _write(file: Path, text: str) -> None:

@@ -236,7 +236,9 @@ def _method_name(method: str | None, variant: str | None) -> str:
         return method or _METHOD
     name = f"fei-{variant}".lower()
     if method is not None and method.lower() != name:
-        raise InputError(f"--method {method} and --variant {variant} contradict each other; give one of them.")
+        raise InputError(
+            f"The options --method {method} and --variant {variant} contradict each other; give one of them."
+        )
     return name
 
 

@@ -12,6 +12,7 @@ from fei.errors import InputError
 
 NAME = "lock"
 _BYTE = 1 << 20  # Windows locks bytes against reading too, so not those that say who holds the lock
+_TAKEN = OSError if sys.platform == "win32" else BlockingIOError
 
 
 class Lock:
@@ -25,9 +26,8 @@ class Lock:
     """
 
     def __init__(self, folder: Path) -> None:
-        path = folder / NAME
         try:
-            self._file: BinaryIO = path.open("a+b")
+            self._file: BinaryIO = (folder / NAME).open("a+b")
         except OSError as error:
             raise InputError(
                 f"The run folder '{folder}' cannot be written to ({error.strerror}); choose another folder or change "
@@ -44,6 +44,11 @@ class Lock:
         self._file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
         self._file.flush()
 
+    @property
+    def since(self) -> int:
+        """When it was taken, by the clock of the disk, in nanoseconds."""
+        return os.fstat(self._file.fileno()).st_mtime_ns
+
     def release(self) -> None:
         """Let others have it."""
         if not self._file.closed:
@@ -51,22 +56,17 @@ class Lock:
             self._file.close()
 
 
-if sys.platform == "win32":
-    import msvcrt
+def _try_lock(file: BinaryIO) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
 
-    def _try_lock(file: BinaryIO) -> bool:
-        try:
             file.seek(_BYTE)
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-else:
-    import fcntl
+        else:
+            import fcntl
 
-    def _try_lock(file: BinaryIO) -> bool:
-        try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+    except _TAKEN:
+        return False
+    return True

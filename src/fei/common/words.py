@@ -19,14 +19,14 @@ def first_few(names: Sequence[str], most: int = 3) -> str:
 
 
 def suggestion(wrong: str, names: Iterable[str], otherwise: str = "", *, most: int = 3, cutoff: float = 0.6) -> str:
-    """What to do about a name that there is not: "did you mean a or b?", or else.
+    """What to say about a name that does not exist: "did you mean a or b?", or something else.
 
     Args:
-        wrong: The name.
-        names: Those that there are.
-        otherwise: What to say where none is spelled nearly so; all of them are listed if nothing is given.
-        most: How many to suggest.
-        cutoff: How alike they must be, see `difflib.get_close_matches`.
+        wrong: The name that was given.
+        names: The names that exist.
+        otherwise: What to say if no name is similar; without it, all names are listed.
+        most: How many names to suggest.
+        cutoff: How similar they must be, see `difflib.get_close_matches`.
     """
     spelled = {name.casefold(): name for name in names}
     close = difflib.get_close_matches(wrong.casefold(), spelled, n=most, cutoff=cutoff)

@@ -27,7 +27,7 @@ def explain_func(
     Args:
         model: The classifier, possibly re-randomised by Quantus between calls.
         inputs: Images (N, C, H, W).
-        targets: One class an image.
+        targets: One class per image.
         method: Any name of `fei.methods.available`.
         device: Quantus passes it on. The model's own device decides; this one serves models without parameters.
         batch_size: Rows in one forward pass.

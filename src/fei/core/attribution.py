@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fei.core.checks import check_batch_size, check_inputs, check_mode, explained_failure, layout_of, only, underlying
+from fei.core.checks import check_call, check_finite, explained_failure, layout_of, only, underlying
 from fei.core.clipgrad import Rule, get_rule
-from fei.core.dataflow import ACTIVATIONS, Flow, tensors_in, trace, uncompiled
+from fei.core.dataflow import ACTIVATIONS, Flow, trace, uncompiled
 from fei.core.explanation import Explanation, Trace
 from fei.core.optimization import Group, Optimization, Result, Watcher
 from fei.core.pathway import Pathway, folding_that_holds
@@ -24,20 +23,6 @@ from fei.core.sites import Site, SiteSelection, find_sites, unreachable
 from fei.errors import InputError, ModelError
 from fei.progress import Progress, reporter
 from fei.references import References, ReferenceSpec
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-def _with_gradients(method: Callable[Concatenate[FEI, _P], _T]) -> Callable[Concatenate[FEI, _P], _T]:
-    """Run a method with gradients on, whatever mode the caller is in (captum's sensitivity_max calls under no_grad)."""
-
-    @functools.wraps(method)
-    def wrapper(self: FEI, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with torch.inference_mode(False), torch.enable_grad():
-            return method(self, *args, **kwargs)
-
-    return wrapper
 
 
 class FEI:
@@ -57,7 +42,7 @@ class FEI:
         variant: Clipping rule: "vm" (the paper's recommendation), "ivm", "avm", "ibm", "bm", "abm" or "none".
         preset: Where options left at ``None`` come from: "paper" or "fast".
         quantiles: Q, in increasing order inside (0,1).
-        steps: Optimisation steps T a quantile.
+        steps: Optimisation steps T per quantile.
         beta: Weight β of the area penalty, or of the L1 norm.
         lr: Step size: Adam's, or with projection the mean step of a pixel.
         constraint: How the area is held: "penalty" (the equation above, Adam), "projection" (exact, with steps
@@ -71,7 +56,7 @@ class FEI:
             replaced by R; "both" is −φ of the one plus φ of the other.
         score: φ: "softmax", "sigmoid", "logit", or a callable on (logits, class indices).
         early_stop: Freeze a mask once it moves less than this, on average over its pixels, in ten steps. Where one
-            image takes several passes a step (`internal_batch_size` below the number of quantiles) frozen masks take
+            image takes several passes per step (`internal_batch_size` below the number of quantiles) frozen masks take
             none.
         seed: Seeds whatever is random (the reference), per image.
     """
@@ -100,27 +85,11 @@ class FEI:
         early_stop: float | None = None,
         seed: int = 0,
     ) -> None:
+        options = {name: value for name, value in locals().items() if name not in ("self", "model")}
         if not isinstance(model, nn.Module):
-            raise InputError(f"`model` must be a torch.nn.Module; got {type(model).__name__}; wrap it in one")
+            raise InputError(f"`model` must be a torch.nn.Module; got {type(model).__name__}; wrap it in one.")
         self.model = underlying(model)
-        self.settings: Settings = make_settings(
-            preset,
-            variant=variant,
-            quantiles=quantiles,
-            steps=steps,
-            beta=beta,
-            lr=lr,
-            constraint=constraint,
-            reduction=reduction,
-            init=init,
-            nesting=nesting,
-            sites=sites,
-            residual=residual,
-            objective=objective,
-            score=score,
-            early_stop=early_stop,
-            seed=seed,
-        )
+        self.settings: Settings = make_settings(**options)
 
     @property
     def rule(self) -> Rule:
@@ -136,7 +105,8 @@ class FEI:
         """Captum asks; there is no completeness axiom to measure a delta from."""
         return False
 
-    @_with_gradients
+    @torch.inference_mode(False)
+    @torch.enable_grad()  # whatever mode the caller is in: captum's sensitivity_max calls under no_grad
     def attribute(
         self,
         inputs: Tensor | tuple[Tensor],
@@ -166,7 +136,8 @@ class FEI:
         """The settings as plain data."""
         return _describe(self.settings)
 
-    @_with_gradients
+    @torch.inference_mode(False)
+    @torch.enable_grad()
     def explain(
         self,
         inputs: Tensor | tuple[Tensor],
@@ -182,10 +153,10 @@ class FEI:
 
         Args:
             inputs: Images (N, C, H, W) in the model's input space.
-            target: Class to explain: an index, one index an image, a callable on the model's output that returns a
-                score a row, or ``None`` for the model's top class.
+            target: Class to explain: an index, one index per image, a callable on the model's output that returns a
+                score per row, or ``None`` for the model's top class.
             baselines: The reference R: a name, a `fei.Reference`, a number, a tensor, a callable on the images, or
-                ``None`` for one random colour an image.
+                ``None`` for one random colour per image.
             internal_batch_size: Rows (images × quantiles) in one forward pass. Short batches are padded to it, so that
                 a result does not depend on what else is in the batch. ``None``: one image with all its quantiles.
             generator: Supplies the seed (its initial seed) in place of the constructor's.
@@ -193,12 +164,12 @@ class FEI:
             on_step: Called after each step with its number, from 1, and the masks (n, k, 1, H, W) of the images that
                 are worked on; to be looked at, not changed.
         """
-        x = check_inputs(inputs)
-        check_mode(self.model)
-        size = check_batch_size(internal_batch_size, "internal_batch_size")
+        from fei import __version__
+
+        x, size = check_call(self.model, inputs, internal_batch_size, "internal_batch_size")
         settings = self.settings
         seed = seed_of(generator, settings.seed)
-        masks = 1 if settings.one_mask else len(settings.quantiles)
+        masks = settings.masks
         rows = masks if size is None else size if size < masks else size // masks * masks
         x, flow, output = self._survey(x, rows)
         sites, notes = self._find_sites(flow)
@@ -214,7 +185,7 @@ class FEI:
         groups = list(_groups(x, references, target, chosen, rows, max(1, rows // masks), channels))
         with reporter(progress, len(groups) * settings.steps) as tick:
             for group, real in groups:
-                results.append(_trim(Optimization(pathway, group, settings).run(tick, on_step), real))
+                results.append((Optimization(pathway, group, settings).run(tick, on_step), real))
         config = {
             "settings": self.config | {"seed": seed},
             "reference": {"kind": references.name, "resample": references.resample},
@@ -227,7 +198,7 @@ class FEI:
             "device": str(x.device),
             "dtype": str(x.dtype).removeprefix("torch."),
             "channels_last": layout_of(x) is torch.channels_last,
-            "versions": {"fei": _version(), "torch": str(torch.__version__)},
+            "versions": {"fei": __version__, "torch": str(torch.__version__)},
         }
         return _collect(results, pathway.sites, x, references.values, config)
 
@@ -248,9 +219,7 @@ class FEI:
             except RuntimeError:
                 last = x.contiguous()
                 flow, output = trace(self.model, last[:1])
-        if not all(value.isfinite().all() for value in tensors_in(getattr(output, "logits", output))):
-            raise ModelError("the model's output holds NaN or infinite values; check its weights and its input range")
-        return last, flow, output
+        return last, flow, check_finite(output)
 
     def _find_sites(self, flow: Flow) -> tuple[list[Site], list[str]]:
         """The clip sites, and what a reader of the result should know about them."""
@@ -260,13 +229,12 @@ class FEI:
         sites = find_sites(self.model, flow, self.settings.sites, self.settings.residual)
         hidden = unreachable(flow)
         if not sites:
+            advice = "pass sites=[module names] or sites='nonlinearity' to say where to clip, or variant='none'"
+            if hidden:
+                advice = "pass the module it was made from, or variant='none'"
+            seen = f" ({'; '.join(hidden)})" if hidden else ""
             raise ModelError(
-                f"no clip site was found: the network shows no {_sought(self.settings.sites)}"
-                + (
-                    f" ({'; '.join(hidden)}); pass the module it was made from, or variant='none'"
-                    if hidden
-                    else "; pass sites=[module names] or sites='nonlinearity' to say where to clip, or variant='none'"
-                )
+                f"No clip site was found: the network shows no {_sought(self.settings.sites)}{seen}; {advice}."
             )
         notes = []
         apart = sum(call.clippable and call.function in ACTIVATIONS for call in flow.calls)
@@ -278,7 +246,7 @@ class FEI:
             )
         if hidden:
             notes.append(f"not covered by clip sites: {'; '.join(hidden)}")
-            warnings.warn(notes[-1], stacklevel=4)
+            warnings.warn(notes[-1], stacklevel=5)
         linear = sum(not site.activation for site in sites)
         if rule.binary and linear:
             notes.append(
@@ -303,24 +271,19 @@ def _groups(
         yield group, min(images, len(x) - first)
 
 
-def _trim(result: Result, images: int) -> Result:
-    fields = {name: value[:images] for name, value in vars(result).items() if isinstance(value, Tensor)}
-    return Result(**fields, shares={site: share[:images] for site, share in result.shares.items()})
-
-
 def _collect(
-    results: list[Result], sites: list[Site], x: Tensor, reference: Tensor, config: dict[str, Any]
+    results: list[tuple[Result, int]], sites: list[Site], x: Tensor, reference: Tensor, config: dict[str, Any]
 ) -> Explanation:
     def together(field: str) -> Tensor:
-        return torch.cat([getattr(result, field) for result in results])
+        return torch.cat([getattr(result, field)[:real] for result, real in results])
 
     phi, alphas = together("phi"), together("alphas")
     if not (phi.isfinite().all() and alphas.isfinite().all()):
-        raise ModelError("the score became NaN or infinite during the optimisation; check the network's precision")
+        raise ModelError("The score became NaN or infinite during the optimisation; check the network's precision.")
     clipped = {
-        site.name: torch.cat([result.shares[i] for result in results])
+        site.name: torch.cat([result.shares[i][:real] for result, real in results])
         for i, site in enumerate(sites)
-        if i in results[0].shares
+        if i in results[0][0].shares
     }
     trace = Trace(phi, together("area"), together("stopped"), clipped)
     maps = alphas.mean((1, 2)).unsqueeze(1)
@@ -349,9 +312,3 @@ def _describe(settings: Settings) -> dict[str, Any]:
         return list(value) if isinstance(value, (tuple, list)) else value
 
     return {name: plain(value) for name, value in vars(settings).items()}
-
-
-def _version() -> str:
-    from fei import __version__
-
-    return __version__

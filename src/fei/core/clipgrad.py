@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fei.core.checks import FLOATING
+from fei.core.checks import FLOATING, check_choice, kind_of
 from fei.errors import InputError
 
 
@@ -152,10 +152,9 @@ RULES: dict[str, Rule] = {
 
 def get_rule(name: str) -> Rule:
     """The rule of that name, in any letter case."""
-    rule = RULES.get(name.lower()) if isinstance(name, str) else None
-    if rule is None:
-        raise InputError(f"unknown clipping rule {name!r}; choose one of {', '.join(RULES)}")
-    return rule
+    chosen = name.lower() if isinstance(name, str) else name
+    check_choice("clipping rule", chosen, RULES)
+    return RULES[chosen]
 
 
 def clip_gradient(grad: Tensor, reference: Tensor, activation: Tensor, rule: str) -> Tensor:
@@ -174,14 +173,13 @@ def clip_gradient(grad: Tensor, reference: Tensor, activation: Tensor, rule: str
     chosen = get_rule(rule)
     for name, value in (("grad", grad), ("reference", reference), ("activation", activation)):
         if not isinstance(value, Tensor) or value.dtype not in FLOATING:
-            got = value.dtype if isinstance(value, Tensor) else type(value).__name__
-            raise InputError(f"`{name}` must be a floating-point tensor; got {got}")
+            raise InputError(f"`{name}` must be a floating-point tensor; got {kind_of(value)}.")
         if not (value.abs() <= torch.finfo(value.dtype).max / 2).all():
-            raise InputError(f"`{name}` holds NaN, infinite or too large values; scale the loss down")
+            raise InputError(f"`{name}` holds NaN, infinite or too large values; scale the loss down.")
     if not grad.shape == reference.shape == activation.shape:
         raise InputError(
             "`grad`, `reference` and `activation` must have one shape; "
-            f"got {tuple(grad.shape)}, {tuple(reference.shape)} and {tuple(activation.shape)}"
+            f"got {tuple(grad.shape)}, {tuple(reference.shape)} and {tuple(activation.shape)}."
         )
     if not chosen.constrains:
         return grad

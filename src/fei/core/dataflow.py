@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -115,7 +116,27 @@ class WatchingMode(TorchFunctionMode):
                 raise
 
 
-class _Tracer(WatchingMode):
+class CountingMode(WatchingMode, ABC):
+    """A mode that knows each call by its key. Calls that return no tensor are not counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: Counter[str] = Counter()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = function_name(func)
+        result = self.make((name, self._counts[name]), func, args, kwargs or {})
+        self._counts[name] += next(tensors_in(result), None) is not None
+        return result
+
+    @abstractmethod
+    def make(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call, or do something else in its place."""
+
+
+class _Tracer(CountingMode):
     """Records calls and follows values by identity; tensors are kept alive so that no identity is used twice."""
 
     def __init__(self) -> None:
@@ -124,28 +145,21 @@ class _Tracer(WatchingMode):
         self.producer: dict[int, Call] = {}
         self.blind: list[str] = []
         self.stack: list[tuple[str, int]] = []
-        self._counts: Counter[str] = Counter()
         self.image_node: Any = None
         self._alive: list[Tensor] = []
         self._with_gradient: set[int] = set()
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
+    def make(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inputs = list(tensors_in((args, kwargs)))
         versions = [t._version for t in inputs]
         result = func(*args, **kwargs)
         outputs = list(tensors_in(result))
-        name = function_name(func)
-        number = self._counts[name]
-        self._counts[name] += bool(outputs)
         changed = {id(t): t for t, before in zip(inputs, versions, strict=True) if t._version != before}
         fresh = [t for t in outputs if id(t) in changed or not self._is_given(t, inputs)]
         if fresh:
-            self._record((name, number), inputs, fresh, fresh[0].shape if len(fresh) == 1 else None)
+            self._record(key, inputs, fresh, fresh[0].shape if len(fresh) == 1 else None)
         elif changed and not outputs:  # an assignment to a slice
-            self._record((name, number), inputs, list(changed.values()), None)
+            self._record(key, inputs, list(changed.values()), None)
         return result
 
     def _is_given(self, output: Tensor, inputs: list[Tensor]) -> bool:

@@ -19,6 +19,9 @@ SCHEMA = 1
 _MAX_BYTES = 8 << 30
 _REAL = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _WHOLE = (torch.int64, torch.int32)
+# The tensors of an explanation and of its trace.
+_OWN = ("maps", "alphas", "target", "inputs", "reference")
+_COURSE = ("phi", "area", "stopped")
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Explanation:
 
     Attributes:
         maps: Attribution maps M = mean over quantiles of α, (N, 1, H, W).
-        alphas: One mask a quantile, (N, masks, 1, H, W), or with the colour channels apart (N, masks, C, H, W).
+        alphas: One mask per quantile, (N, masks, 1, H, W), or with the colour channels apart (N, masks, C, H, W).
         target: The explained class of each image, (N,); the model's top class where none was given.
         inputs: The images.
         reference: R of each image, broadcastable to it.
@@ -86,16 +89,9 @@ class Explanation:
         """What `save` writes."""
         from safetensors.torch import save
 
-        tensors = {
-            "maps": self.maps,
-            "alphas": self.alphas,
-            "target": self.target,
-            "inputs": self.inputs,
-            "reference": self.reference,
-            "trace.phi": self.trace.phi,
-            "trace.area": self.trace.area,
-            "trace.stopped": self.trace.stopped,
-        } | {f"clipped.{site}": share for site, share in self.trace.clipped.items()}
+        tensors = {name: getattr(self, name) for name in _OWN}
+        tensors |= {f"trace.{name}": getattr(self.trace, name) for name in _COURSE}
+        tensors |= {f"clipped.{site}": share for site, share in self.trace.clipped.items()}
         metadata = {"schema": str(SCHEMA), "config": json.dumps(dict(self.config))}
         return save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata)
 
@@ -106,27 +102,24 @@ class Explanation:
 
         path = Path(path)
         if not path.is_file():
-            raise InputError(f"no explanation file at {path}; expected one written by Explanation.save")
+            raise InputError(f"There is no explanation file at {path}; give one written by Explanation.save.")
         if path.stat().st_size > _MAX_BYTES:
-            raise DataError(f"{path} is larger than {_MAX_BYTES >> 30} GiB; not an explanation file")
+            raise DataError(f"{path} is larger than {_MAX_BYTES >> 30} GiB; give an explanation file.")
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
             schema = int(metadata["schema"])
             if schema > SCHEMA:
-                raise DataError(
-                    f"{path} has schema {schema}, this version reads up to {SCHEMA}; upgrade fei to open it"
-                )
-            prefix = "clipped."
-            clipped = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
-            trace = Trace(tensors["trace.phi"], tensors["trace.area"], tensors["trace.stopped"], clipped)
-            fields = {name: tensors[name] for name in ("maps", "alphas", "target", "inputs", "reference")}
-            explanation = cls(**fields, trace=trace, config=json.loads(metadata["config"]))
+                raise DataError(f"{path} has schema {schema}, beyond {SCHEMA}, the last one known here; upgrade fei.")
+            clipped = {k.removeprefix("clipped."): t for k, t in tensors.items() if k.startswith("clipped.")}
+            trace = Trace(**{name: tensors[f"trace.{name}"] for name in _COURSE}, clipped=clipped)
+            config = json.loads(metadata["config"])
+            explanation = cls(**{name: tensors[name] for name in _OWN}, trace=trace, config=config)
             _check(explanation)
         except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
             reason = f"{type(error).__name__}: {str(error)[:200]}"
-            raise DataError(f"{path} is not an explanation file, or is damaged ({reason}); save it anew") from error
+            raise DataError(f"{path} is not an explanation file, or is damaged ({reason}); save it anew.") from error
         return explanation
 
 

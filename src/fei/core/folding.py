@@ -15,8 +15,7 @@ convolution works in place, as nobody else reads the value. And zeros around an 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fei.core.checks import layout_of
-from fei.core.dataflow import Call, CallKey, Flow, WatchingMode, function_name, tensors_in, uncompiled
+from fei.core.dataflow import Call, CallKey, CountingMode, Flow, uncompiled
 from fei.core.sites import Site
 
 _DTYPES = (torch.float32, torch.float64)
@@ -39,11 +38,6 @@ class Folding:
     """The calls that are exchanged in a pass."""
 
     exchanged: Mapping[CallKey, Exchange] = field(default_factory=dict)
-
-    @property
-    def functions(self) -> set[str]:
-        """The names of the functions whose calls are exchanged, some of them at least."""
-        return {name for name, _ in self.exchanged}
 
     def call(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call, or what stands in for it."""
@@ -74,19 +68,11 @@ def _in_place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     return exchange(*args, **kwargs)
 
 
-def _relu(input: Tensor, inplace: bool = False) -> Tensor:
-    return torch.relu_(input)
-
-
-def _relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    return F.hardtanh_(input, 0.0, 6.0)
-
-
-def _hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    return F.hardtanh_(input, min_val, max_val)
-
-
-_IN_PLACE: dict[Callable[..., Any], Callable[..., Tensor]] = {F.relu: _relu, F.relu6: _relu6, F.hardtanh: _hardtanh}
+_IN_PLACE: dict[Callable[..., Any], Callable[..., Tensor]] = {
+    F.relu: lambda input, inplace=False: torch.relu_(input),
+    F.relu6: lambda input, inplace=False: F.hardtanh_(input, 0.0, 6.0),
+    F.hardtanh: lambda input, min_val=-1.0, max_val=1.0, inplace=False: F.hardtanh_(input, min_val, max_val),
+}
 _RELUS = frozenset({"relu", "relu6", "hardtanh"})
 
 
@@ -111,7 +97,6 @@ class _Pointwise(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient for the images."""
         return _product(grads[0], ctx.weight, None), None, None
 
 
@@ -144,7 +129,6 @@ class _Padded(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        """The gradient for the images."""
         return grads[0][:, :, *ctx.inside].contiguous(memory_format=torch.channels_last), None
 
 
@@ -218,31 +202,22 @@ def _is_pointwise(weight: Tensor, stride: Any = 1, padding: Any = 0, dilation: A
     )
 
 
-class _Reader(WatchingMode):
+class _Reader(CountingMode):
     """Keeps the weights of convolutions, and scale and shift of BatchNorms in evaluation mode."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._counts: Counter[str] = Counter()
         self.convolutions: dict[CallKey, tuple[Tensor, Tensor | None, bool]] = {}
         self.norms: dict[CallKey, tuple[Tensor, Tensor]] = {}
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        name = function_name(func)
-        if name in ("conv2d", "batch_norm") and next(tensors_in(result), None) is not None:
-            key = (name, self._counts[name])
-            self._counts[name] += 1
-            # weights by position, as modules give them; whoever calls in another way is left alone
-            if func is F.conv2d and len(args) >= 3 and args[0].ndim == 4:
-                weight, bias = args[1].detach(), None if args[2] is None else args[2].detach()
-                self.convolutions[key] = (weight, bias, _is_pointwise(weight, *args[3:], **kwargs))
-            elif func is F.batch_norm:
-                self._keep_norm(key, *args, **kwargs)
-        return result
+    def make(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # weights by position, as modules give them; whoever calls in another way is left alone
+        if func is F.conv2d and len(args) >= 3 and args[0].ndim == 4:
+            weight, bias = args[1].detach(), None if args[2] is None else args[2].detach()
+            self.convolutions[key] = (weight, bias, _is_pointwise(weight, *args[3:], **kwargs))
+        elif func is F.batch_norm:
+            self._keep_norm(key, *args, **kwargs)
+        return func(*args, **kwargs)
 
     def _keep_norm(
         self,

@@ -66,9 +66,8 @@ class Optimization:
     def __init__(self, pathway: Pathway, group: Group, settings: Settings) -> None:
         self._pathway, self._group, self._settings = pathway, group, settings
         x = group.images
-        self._masks = 1 if settings.one_mask else len(settings.quantiles)
-        self._x = x.repeat_interleave(self._masks, 0)
-        self._x = self._x.contiguous(memory_format=layout_of(x))
+        self._masks = settings.masks
+        self._x = x.repeat_interleave(self._masks, 0).contiguous(memory_format=layout_of(x))
         self._chunks = self._cut(torch.arange(len(self._x), device=x.device))
         self._last_phi = torch.zeros(len(self._x), dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
         # every chunk of a group repeats the same images in the same rows, so one recording serves them all

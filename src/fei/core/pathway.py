@@ -7,15 +7,14 @@ the values of one pass, so the caller's modules are never touched.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fei.core.clipgrad import Rule
-from fei.core.dataflow import CallKey, Flow, WatchingMode, function_name, tensors_in, uncompiled
+from fei.core.dataflow import CallKey, CountingMode, Flow, tensors_in, uncompiled
 from fei.core.folding import Folding, find_folding, is_watched
 from fei.core.sites import Site
 from fei.errors import ModelError
@@ -23,41 +22,29 @@ from fei.errors import ModelError
 Visitor = Callable[[int, Tensor], None]
 
 
-class _SiteVisitor(WatchingMode):
+class _SiteVisitor(CountingMode):
     """Calls `visit(i, value)` when the i-th site's value has just been computed."""
 
     def __init__(self, sites: Sequence[Site], visit: Visitor, rows: int, folding: Folding) -> None:
         super().__init__()
-        self._sites, self._rows, self._folding = sites, rows, folding
+        self._sites, self._visit, self._rows, self._folding = sites, visit, rows, folding
         self._wanted: dict[CallKey, int] = {site.key: i for i, site in enumerate(sites)}
-        self._functions = {site.key[0] for site in sites} | folding.functions
-        self._counts: Counter[str] = Counter()
-        self._visit = visit
         self.visited = 0
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = function_name(func)
-        if name not in self._functions:
-            return func(*args, **kwargs)
-        key = (name, self._counts[name])
+    def make(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = self._folding.call(key, func, args, kwargs)
-        if next(tensors_in(result), None) is not None:
-            site = self._wanted.get(key)
-            self._counts[name] += 1
-            if site is not None:
-                self._check_units(self._sites[site], result)
-                self._visit(site, result)
-                self.visited += 1
+        site = self._wanted.get(key)
+        if site is not None and isinstance(result, Tensor):  # a site's function may also answer without one
+            self._check_units(self._sites[site], result)
+            self._visit(site, result)
+            self.visited += 1
         return result
 
     def _check_units(self, site: Site, value: Tensor) -> None:
         if site.units and value.numel() != site.units * self._rows:
             raise ModelError(
-                f"{site.name} has {value.numel()} units for {self._rows} image(s), expected {site.units} an image: the "
-                "network does not compute a batch as it computes one image; use a batch size of 1"
+                f"{site.name} has {value.numel()} units for {self._rows} image(s) and not {site.units} per image, so "
+                "the network does not compute a batch as it computes one image; use a batch size of 1."
             )
 
 
@@ -84,8 +71,8 @@ def visit_sites(
             output = model(images)
     if mode.visited != len(sites):
         raise ModelError(
-            f"the network computed differently from one pass to the next: {mode.visited} of {len(sites)} sites were "
-            "reached; a deterministic network is needed"
+            f"The network computed differently from one pass to the next ({mode.visited} of {len(sites)} sites were "
+            "reached); pass a deterministic network."
         )
     return output
 
@@ -176,8 +163,8 @@ class Pathway:
             kept = self._kept[site]
             if value.shape != kept.shape:
                 raise ModelError(
-                    f"the network computed differently from one pass to the next: {self.sites[site].name} has shape "
-                    f"{tuple(value.shape)}, expected {tuple(kept.shape)}; a deterministic network is needed"
+                    f"The network computed differently from one pass to the next ({self.sites[site].name} has shape "
+                    f"{tuple(value.shape)}, expected {tuple(kept.shape)}); pass a deterministic network."
                 )
             if not value.requires_grad:
                 return

@@ -27,7 +27,7 @@ def seed_of(generator: Any, default: int = 0) -> int:
     if not isinstance(generator, torch.Generator):
         raise InputError(
             "`generator` must be a torch.Generator, such as torch.Generator().manual_seed(0), or None; got "
-            f"{type(generator).__name__}"
+            f"{type(generator).__name__}."
         )
     return generator.initial_seed()
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fei.core.checks import check_choice
 from fei.errors import InputError, ModelError
 
 Target = int | Sequence[int] | Tensor | Callable[[Any], Tensor] | None
@@ -20,15 +21,15 @@ def logits_of(output: Any, rows: int) -> Tensor:
     logits = getattr(output, "logits", output)
     if not isinstance(logits, Tensor):
         raise ModelError(
-            f"the model returned {type(output).__name__}; expected a tensor of logits (N, classes) or an object with "
-            "`.logits`; wrap the model in a module that returns them"
+            f"The model returned {type(output).__name__}; expected a tensor of logits (N, classes) or an object with "
+            "`.logits`; wrap the model in a module that returns them."
         )
     if logits.ndim == 1 and len(logits) == rows:
         logits = logits[:, None]
     if logits.ndim != 2 or len(logits) != rows:
         raise ModelError(
-            f"the model's output has shape {tuple(logits.shape)}; expected (N, classes) with N = {rows}; "
-            "wrap the model in a module that returns one row of logits an image"
+            f"The model's output has shape {tuple(logits.shape)}; expected (N, classes) with N = {rows}; "
+            "wrap the model in a module that returns one row of logits per image."
         )
     return logits if logits.dtype == torch.float64 else logits.float()
 
@@ -41,24 +42,26 @@ def top_classes(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 def check_score(score: Score, classes: int | None = None) -> None:
     """Refuse an unknown score, and a softmax over a single logit."""
-    if not callable(score) and score not in SCORES:
-        raise InputError(f"unknown score {score!r}; choose one of {', '.join(SCORES)}, or pass a callable")
+    if not callable(score):
+        check_choice("score", score, SCORES, ", or pass a callable")
     if score == "softmax" and classes == 1:
         raise InputError(
-            "the softmax of a single logit is always 1; pass score='sigmoid' or score='logit' for this network"
+            "The softmax of a single logit is always 1; pass score='sigmoid' or score='logit' for this network."
         )
 
 
 def check_target(target: Target, images: int, classes: int | None = None) -> Tensor | None:
-    """An explicit target as a long tensor, one class an image; ``None`` if the network is to choose or decide.
+    """An explicit target as a long tensor, one class per image; ``None`` if the network is to choose or decide.
 
     Where the number of classes is not known yet, `check_range` is left to the caller.
     """
     if target is None or callable(target):
         return None
-    values = class_indices(target, "`target` must be a class index, one index an image, or a callable")
+    values = class_indices(target, "`target` must be a class index, one index per image, or a callable")
     if values.ndim == 1 and len(values) not in {1, images}:
-        raise InputError(f"`target` has {len(values)} entries for {images} image(s); give one for each, or one for all")
+        raise InputError(
+            f"`target` has {len(values)} entries for {images} image(s); give one for each, or one for all."
+        )
     values = values.long().expand(images) if values.numel() == 1 else values.long()
     if classes is not None:
         check_range(values, classes)
@@ -70,9 +73,9 @@ def class_indices(target: Any, expected: str) -> Tensor:
     try:
         values = torch.as_tensor(target)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise InputError(f"{expected}; got {type(target).__name__}, which is not made of whole numbers") from error
+        raise InputError(f"{expected}; got {type(target).__name__}, which is not made of whole numbers.") from error
     if values.ndim > 1 or values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise InputError(f"{expected}; got {values.dtype} of shape {tuple(values.shape)}")
+        raise InputError(f"{expected}; got {values.dtype} of shape {tuple(values.shape)}.")
     return values
 
 
@@ -80,7 +83,7 @@ def check_range(values: Tensor, classes: int) -> None:
     """Refuse class indices that the network does not have."""
     outside = values[(values < 0) | (values >= classes)]
     if len(outside):
-        raise InputError(f"target {outside[0].item()} is out of range; the network has classes 0 to {classes - 1}")
+        raise InputError(f"The target {outside[0].item()} is out of range; the network has classes 0 to {classes - 1}.")
 
 
 def evaluate(output: Any, target: Target, chosen: Tensor, score: Score) -> Tensor:
@@ -105,5 +108,5 @@ def evaluate(output: Any, target: Target, chosen: Tensor, score: Score) -> Tenso
             return logits.gather(1, chosen[:, None])[:, 0]
     if not isinstance(phi, Tensor) or phi.shape != (rows,):
         got = tuple(phi.shape) if isinstance(phi, Tensor) else type(phi).__name__
-        raise InputError(f"the callable {source} must return one number a row, shape ({rows},); got {got}")
+        raise InputError(f"The callable {source} must return one number per row, shape ({rows},); got {got}.")
     return phi

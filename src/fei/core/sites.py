@@ -1,4 +1,4 @@
-"""Where to clip: one site a convolution, found by data flow (never by module order).
+"""Where to clip: one site per convolution, found by data flow (never by module order).
 
 A convolution's value is followed through a normalisation and then a pointwise activation, while each is the only
 consumer; the last value reached is the site. What happens at a residual addition is the caller's choice, see
@@ -20,7 +20,6 @@ from fei.core.dataflow import ACTIVATIONS, ADDITIONS, CONVOLUTIONS, NORMALIZATIO
 from fei.errors import InputError, ModelError
 
 RESIDUALS = ("branch", "post_add", "both")
-SITE_KINDS = ("activation", "conv", "block", "nonlinearity")
 _SHARE = re.compile(r"(first|last):([0-9]+)/([0-9]+)")
 
 
@@ -65,15 +64,9 @@ def find_sites(
     """
     order = {id(call): rank for rank, call in enumerate(flow.calls)}
     share = _SHARE.fullmatch(select) if isinstance(select, str) else None
-    if callable(select) or share or select == "activation":
-        calls = [end for call in _convolutions(flow) for end in _follow(call, residual)]
-    elif select == "conv":
-        calls = _convolutions(flow)
-    elif select == "nonlinearity":
-        calls = [call for call in flow.calls if call.function in ACTIVATIONS]
-    elif select == "block":
-        blocks = _block_names(model)
-        calls = [call for (name, _), call in flow.outputs.items() if name in blocks]
+    if callable(select) or isinstance(select, str):
+        kind = "activation" if callable(select) or share else select
+        calls = _KINDS[kind](model, flow, residual)
     else:
         calls = [call for name in select for call in _named(flow, name)]
     unique = sorted({id(call): call for call in calls if call.clippable}.values(), key=lambda c: order[id(c)])
@@ -91,17 +84,20 @@ def check_kind(select: str) -> None:
     """Refuse a word that `find_sites` does not know."""
     share = _SHARE.fullmatch(select)
     if select not in SITE_KINDS and not (share and 0 < int(share[2]) <= int(share[3])):
-        raise InputError(f"unknown sites {select!r}; choose one of {', '.join(SITE_KINDS)}, first:1/2, last:1/2")
+        raise InputError(f"Unknown sites {select!r}; choose one of {', '.join(SITE_KINDS)}, first:1/2, last:1/2.")
 
 
 def find_layer(model: nn.Module, flow: Flow, name: str) -> Site:
     """The one value that a layer's name stands for."""
     calls = find_sites(model, flow, [name])
     if len(calls) != 1:
-        raise InputError(
-            f"layer {name!r} runs {len(calls)} times; name one call as {name}#0 to {name}#{len(calls) - 1}"
-        )
+        raise several_calls(name, len(calls))
     return calls[0]
+
+
+def several_calls(layer: str, count: int) -> InputError:
+    """What is said of a layer that runs more than once."""
+    return InputError(f"The layer {layer!r} runs {count} times; name one call as {layer}#0 to {layer}#{count - 1}.")
 
 
 def unreachable(flow: Flow) -> list[str]:
@@ -123,9 +119,9 @@ def resolve_name(name: str, known: Iterable[str]) -> str:
     if len(endings) == 1:
         return endings[0]
     if endings:
-        raise InputError(f"module name {name!r} is ambiguous: it ends {', '.join(sorted(endings)[:4])}")
-    hint = suggestion(name, known, "see model.named_modules()", cutoff=0.4)
-    raise InputError(f"the network ran no module named {name!r}; {hint}")
+        raise InputError(f"The module name {name!r} is ambiguous: it ends {', '.join(sorted(endings)[:4])}; give more.")
+    hint = suggestion(name, known, "see model.named_modules().", cutoff=0.4)
+    raise InputError(f"The network ran no module named {name!r}; {hint}")
 
 
 def _part(sites: list[Site], end: str, part: str, whole: str) -> list[Site]:
@@ -138,6 +134,16 @@ def _part(sites: list[Site], end: str, part: str, whole: str) -> list[Site]:
 
 def _convolutions(flow: Flow) -> list[Call]:
     return [call for call in flow.calls if call.function in CONVOLUTIONS and call.differentiable]
+
+
+# How the calls of each kind of sites are found in a network and its flow, residual additions being treated as told.
+_KINDS: dict[str, Callable[[nn.Module, Flow, str], list[Call]]] = {
+    "activation": lambda _, flow, residual: [end for call in _convolutions(flow) for end in _follow(call, residual)],
+    "conv": lambda _, flow, __: _convolutions(flow),
+    "block": lambda model, flow, _: _block_outputs(model, flow),
+    "nonlinearity": lambda _, flow, __: [call for call in flow.calls if call.function in ACTIVATIONS],
+}
+SITE_KINDS = tuple(_KINDS)
 
 
 def _only_consumer(call: Call, functions: frozenset[str]) -> Call | None:
@@ -169,33 +175,33 @@ def _residual_sum(value: Call) -> Call | None:
     return total
 
 
-def _block_names(model: nn.Module) -> set[str]:
+def _block_outputs(model: nn.Module, flow: Flow) -> list[Call]:
     containers = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
     modules = [(n, m) for n, m in model.named_modules() if n and next(m.children(), None) is not None]
     classes = Counter(type(m) for _, m in modules if type(m) not in containers)
     repeated = [n for n, m in modules if classes[type(m)] > 1]
     blocks = {n for n in repeated if not any(n.startswith(f"{outer}.") for outer in repeated)}
     if not blocks:
-        raise ModelError("sites='block' found no module class that occurs more than once; name the modules instead")
-    return blocks
+        raise ModelError("`sites='block'` found no module class that occurs more than once; name the modules instead.")
+    return [call for (name, _), call in flow.outputs.items() if name in blocks]
 
 
 def _named(flow: Flow, name: str) -> list[Call]:
     if not isinstance(name, str):
-        raise InputError(f"a module is named by a string; got {name!r}; see model.named_modules()")
+        raise InputError(f"A module is named by a string; got {name!r}; see model.named_modules().")
     path, _, number = name.partition("#")
     path = resolve_name(path, dict.fromkeys(module for module, _ in flow.outputs))
     calls = {n: call for (module, n), call in flow.outputs.items() if module == path}
     if number:
         if not number.isdigit() or int(number) not in calls:
             raise InputError(
-                f"{name!r} names a call that was not made; {path!r} ran {len(calls)} time(s), counted from 0"
+                f"{name!r} names a call that was not made; {path!r} ran {len(calls)} time(s), counted from 0."
             )
         calls = {int(number): calls[int(number)]}
     if not all(call.clippable for call in calls.values()):
         raise InputError(
-            f"the output of module {path!r} is no value to hold on to: it is the image itself, comes with others out "
-            "of one call, or has no gradient that leads to the image; name another module"
+            f"The output of module {path!r} is no value to hold on to: it is the image itself, comes with others out "
+            "of one call, or has no gradient that leads to the image; name another module."
         )
     return list(calls.values())
 

@@ -12,16 +12,18 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fei.methods._call import Call, Method, called_with
 from fei.methods._options import Option
-from fei.methods._registry import Entry, Method, available, create, describe
+from fei.methods._registry import Entry, available, create, describe
 
 if TYPE_CHECKING:
-    from fei.methods._baseline import Baseline, Task
+    from fei.methods._baseline import Baseline, Task, checked
     from fei.methods.adapters import as_method
 
-_HOME = {"Baseline": "fei.methods._baseline", "Task": "fei.methods._baseline", "as_method": "fei.methods.adapters"}
+_HOME = dict.fromkeys(("Baseline", "Task", "checked"), "fei.methods._baseline") | {"as_method": "fei.methods.adapters"}
 
-__all__ = ["Baseline", "Entry", "Method", "Option", "Task", "as_method", "available", "create", "describe"]
+__all__ = ["Baseline", "Call", "Entry", "Method", "Option", "Task"]
+__all__ += ["as_method", "available", "called_with", "checked", "create", "describe"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import abc
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from fei.common.layout import Layout
-from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
+from fei.core.checks import check_call, check_finite, default_rows, explained_failure
 from fei.core.dataflow import Flow, trace
 from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target, check_range, check_score, check_target, evaluate, logits_of
 from fei.errors import ModelError
+from fei.methods._call import Call, called_with
 from fei.models.layers import feature_layers
-from fei.progress import Progress, reporter
-from fei.references import References, ReferenceSpec
+from fei.progress import reporter
+from fei.references import References
 
 
 class Survey:
@@ -45,12 +46,19 @@ class Survey:
     def classes(self) -> int:
         """How many classes it has."""
         with torch.no_grad(), explained_failure(self._image):
-            return _finite_logits(self.model(self._image.clone()), 1).shape[1]
+            return int(check_finite(logits_of(self.model(self._image.clone()), 1)).shape[1])
 
     @cached_property
     def feature_layers(self) -> Sequence[str]:
         """Names of its feature layers, from shallow to deep."""
         return feature_layers(self.model, self._image)
+
+    @property
+    def last_feature_layer(self) -> str:
+        """The name of the deepest of them, where features are taken from by default."""
+        if not self.feature_layers:
+            raise ModelError("The network has no spatial feature layer; name a layer, or use another method.")
+        return self.feature_layers[-1]
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,7 @@ class Task:
         with explained_failure(self.images):
             output = run()
         if not callable(self.target):
-            logits = _finite_logits(output, len(self.images))
+            logits = check_finite(logits_of(output, len(self.images)))
             self.survey.__dict__["classes"] = logits.shape[1]  # spares a pass to count
             check_score(self.score, self.survey.classes)
             if self.given is None:
@@ -122,7 +130,7 @@ class Task:
         return logits_of(output, len(self.images)).detach().argmax(1)
 
     def scored(self, expected: int | None = None) -> Callable[[Tensor], Tensor]:
-        """The network as captum wants it: one number a row, the rows being versions of the images, also repeated.
+        """The network as captum wants it: one number per row, the rows being versions of the images, also repeated.
 
         Args:
             expected: How many rows there will be in all, for progress.
@@ -146,8 +154,15 @@ class Task:
         return generator_for(self.seed, digest, purpose)
 
 
+def checked(default: Any, check: Callable[[str, Any], object]) -> Any:
+    """The field of an option whose value is looked at by `check`, which is called with the name and the value."""
+    return field(default=default, metadata={"check": check})
+
+
 class Baseline(abc.ABC):
     """A method that makes maps from images chunk by chunk.
+
+    Its options are the fields of a dataclass; those that not every value suits are `checked`.
 
     Attributes:
         score: What it explains: "logit" unless its authors took the probability.
@@ -160,10 +175,17 @@ class Baseline(abc.ABC):
     """
 
     score: Score = "logit"
-    one_by_one: bool = False
-    observes: bool = False
+    one_by_one: ClassVar[bool] = False
+    observes: ClassVar[bool] = False
     rows_per_image: int = 1
-    parts: int = 1
+    parts: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        """Refuse bad options."""
+        for known in fields(self):  # type: ignore[arg-type]  # those that are no dataclass do not come here
+            if "check" in known.metadata:
+                known.metadata["check"](known.name, getattr(self, known.name))
+        check_score(self.score)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -175,30 +197,20 @@ class Baseline(abc.ABC):
     def maps(self, task: Task) -> Tensor:
         """Maps (n, H, W) of a chunk of images."""
 
-    def __call__(
-        self,
-        model: nn.Module,
-        inputs: Tensor,
-        target: Target = None,
-        *,
-        reference: ReferenceSpec = None,
-        generator: torch.Generator | None = None,
-        batch_size: int | None = None,
-        progress: bool | Progress = False,
-    ) -> Tensor:
+    @called_with(Call)
+    def __call__(self, call: Call) -> Tensor:
         """Attribution maps (N, 1, H, W); see `fei.methods.Method`."""
         with torch.inference_mode(False), torch.enable_grad():
-            x = check_inputs(inputs)
-            check_mode(model)
-            rows = check_batch_size(batch_size) or (default_rows(x) if self.one_by_one else 1)
+            x, given_rows = check_call(call.model, call.inputs, call.batch_size)
+            rows = given_rows or (default_rows(x) if self.one_by_one else 1)
             size = 1 if self.one_by_one else max(1, rows // self.rows_per_image)
-            seed = seed_of(generator)
-            survey = Survey(model, x)
-            given = check_target(target, len(x))
+            seed = seed_of(call.generator)
+            survey = Survey(call.model, x)
+            given = check_target(call.target, len(x))
             digests = [image_digest(image) for image in x]
-            references = References(reference, x, digests, model, seed).values
+            references = References(call.reference, x, digests, call.model, seed).values
             maps = []
-            with reporter(progress, len(x) * self.parts) as tick:
+            with reporter(call.progress, len(x) * self.parts) as tick:
                 counter = _Counter(tick)
                 for first in range(0, len(x), size):
                     # a short chunk is filled up with its last image: kernels differ by batch size
@@ -206,15 +218,15 @@ class Baseline(abc.ABC):
                     real = min(size, len(x) - first)
                     task = Task(
                         survey,
-                        x[index],
-                        None if given is None else given.to(x.device)[index],
-                        target,
-                        self.score,
-                        references[index],
-                        [digests[i] for i in index.tolist()],
-                        seed,
-                        rows,
-                        counter.from_here(real * self.parts),
+                        images=x[index],
+                        given=None if given is None else given.to(x.device)[index],
+                        target=call.target,
+                        score=self.score,
+                        reference=references[index],
+                        digests=[digests[i] for i in index.tolist()],
+                        seed=seed,
+                        rows=rows,
+                        advance=counter.from_here(real * self.parts),
                     )
                     if not self.observes:
                         task.chosen  # noqa: B018  # what is wrong with the target or the network shows now
@@ -222,15 +234,8 @@ class Baseline(abc.ABC):
                     task.advance(1)
         found = torch.cat(maps)[:, None].to(torch.promote_types(x.dtype, torch.float32))
         if not found.isfinite().all():
-            raise ModelError("the map holds NaN or infinite values; check the network's weights and its input range")
+            raise ModelError("The map holds NaN or infinite values; check the network's weights and its input range.")
         return found
-
-
-def _finite_logits(output: Any, rows: int) -> Tensor:
-    logits = logits_of(output, rows)
-    if not logits.isfinite().all():
-        raise ModelError("the model's output holds NaN or infinite values; check its weights and its input range")
-    return logits
 
 
 class _Counter:

@@ -16,12 +16,13 @@ import torch
 from captum import attr
 from torch import Tensor, nn
 
-from fei.core.dataflow import ACTIVATIONS, Call, trace
+from fei.core.checks import kind_of
+from fei.core.dataflow import ACTIVATIONS, Call, Flow, trace
 from fei.core.sites import resolve_name
 from fei.errors import InputError, ModelError
+from fei.methods._baseline import Survey
 from fei.methods.cam import upsample
 from fei.methods.gradients import is_relu
-from fei.models.layers import feature_layers
 
 _HOOK_TABLES = ("hooks", "hooks_with_kwargs", "hooks_always_called")
 _TENSOR_TABLES = ("_parameters", "_buffers", "_modules")
@@ -73,8 +74,8 @@ def kept_state(model: nn.Module) -> Iterator[None]:
     written = [name for name, parameter, version in versions if parameter._version != version]
     if written:
         raise ModelError(
-            f"the wrapped method wrote into the network's {written[0]!r}; reload the network, and let the method work "
-            "on a copy.deepcopy of it"
+            f"The wrapped method wrote into the network's {written[0]!r}; reload the network, and let the method work "
+            "on a copy.deepcopy of it."
         )
 
 
@@ -94,39 +95,34 @@ def checked_maps(result: Any, images: Tensor, source: str, *, resize: bool = Fal
     count, channels, *size = images.shape
     expected = f"expected ({count}, {size[0]}, {size[1]}), ({count}, 1, …) or ({count}, {channels}, …)"
     if not isinstance(value, Tensor) or value.is_complex():
-        got = value.dtype if isinstance(value, Tensor) else type(value).__name__
-        raise InputError(f"{source} returned {got}; {expected}, a tensor of real numbers")
+        raise InputError(f"{source} returned {kind_of(value)}; {expected}, a tensor of real numbers.")
     maps = value.detach().to(images.device, torch.promote_types(value.dtype, torch.float32))
     if maps.ndim == 4 and (resize or maps.shape[1] in {1, channels}):
         maps = maps.sum(1)
     if maps.ndim != 3 or not (resize or list(maps.shape[1:]) == size):
-        raise InputError(f"{source} returned shape {tuple(value.shape)}; {expected}")
+        raise InputError(f"{source} returned shape {tuple(value.shape)}; {expected}.")
     if len(maps) != count:
-        raise InputError(f"{source} returned {len(maps)} maps for {count} image(s); expected one an image")
+        raise InputError(f"{source} returned {len(maps)} maps for {count} image(s); expected one per image.")
     if not maps.isfinite().all():
-        raise InputError(f"{source} returned NaN or infinite values; a map must rank every pixel")
+        raise InputError(f"{source} returned NaN or infinite values; a map must rank every pixel.")
     return maps if list(maps.shape[1:]) == size else upsample(maps, images)
 
 
-def layer_name(model: nn.Module, images: Tensor, given: Any, source: str) -> tuple[str, int | None]:
+def layer_name(survey: Survey, given: Any, source: str) -> tuple[str, int | None]:
     """The module that foreign code is to hook: the given one, by name or as itself, or the last feature layer.
 
     Returns:
         Its name, and the number of the call that is meant if the name says it ("relu#1").
     """
-    modules = dict(model.named_modules())
+    modules = dict(survey.model.named_modules())
     if isinstance(given, nn.Module):
         names = [name for name, module in modules.items() if module is given]
         if not names:
-            raise InputError(f"the layer given to {source} is no module of this network; give its name")
+            raise InputError(f"The layer given to {source} is no module of this network; give its name.")
         return names[0], None
-    if given is None:
-        found = feature_layers(model, images)
-        if not found:
-            raise ModelError(f"the network has no spatial feature layer; name the layer that {source} is to read")
-        given = found[-1]
+    given = survey.last_feature_layer if given is None else given
     if not isinstance(given, str):
-        raise InputError(f"the layer given to {source} must be a module or its name; got {type(given).__name__}")
+        raise InputError(f"The layer given to {source} must be a module or its name; got {type(given).__name__}.")
     name, _, call = given.partition("#")
     return resolve_name(name, modules), int(call) if call.isdecimal() else None
 
@@ -158,43 +154,39 @@ def check_layer(
     name = next((name for name, module in model.named_modules() if module is layer), type(layer).__name__)
     if len(outputs) != 1 + (call or 0):
         raise ModelError(
-            f"layer {name!r} runs {len(outputs)} times in one pass, and {source} cannot tell these runs apart; name a "
-            "layer that runs once"
+            f"The layer {name!r} runs {len(outputs)} times in one pass, and {source} cannot tell these runs apart; "
+            "name a layer that runs once."
         )
     value, version = outputs[-1]
     if keeps_values and isinstance(value, Tensor) and value._version != version:
         raise ModelError(
-            f"the output of layer {name!r} is overwritten in place later in the pass, and {source} would read the "
-            "overwritten values; name another layer"
+            f"The output of layer {name!r} is overwritten in place later in the pass, and {source} would read the "
+            "overwritten values; name another layer."
         )
 
 
 @dataclass(frozen=True)
 class _Sight:
-    """What a captum method must see: which calls of a network, as modules of which types, and whether they may recur.
+    """What captum methods must see: which calls of a network, as modules of which types, and whether they may recur.
 
     Attributes:
+        kinds: The methods.
         must_see: A predicate on the network and a call.
-        modules: The types that it hooks; ``None`` where it refuses the others itself.
-        reused: Whether it reads a module that runs several times rightly.
+        modules: The types that they hook; ``None`` where they refuse the others themselves.
+        reused: Whether they read a module that runs several times rightly.
     """
 
+    kinds: tuple[type, ...]
     must_see: Callable[[nn.Module, Call], bool]
     modules: tuple[type[nn.Module], ...] | None
     reused: bool
 
 
-def _is_activation(_: nn.Module, call: Call) -> bool:
-    return call.function in ACTIVATIONS
-
-
-def _is_nonlinear(_: nn.Module, call: Call) -> bool:
-    return call.function in ACTIVATIONS or call.function in _SELECTIONS
-
-
-_SELECTIONS = frozenset({"softmax", "log_softmax"}) | {
-    f"{prefix}max_pool{n}d" for prefix in ("", "adaptive_") for n in (1, 2, 3)
-}
+_NONLINEAR = (
+    ACTIVATIONS
+    | {"softmax", "log_softmax"}
+    | {f"{prefix}max_pool{n}d" for prefix in ("", "adaptive_") for n in (1, 2, 3)}
+)
 # captum's own table of rules; other modules pass their gradient there without a word
 DEEPLIFT_MODULES = (
     *(nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.Softplus, nn.Softmax),
@@ -205,10 +197,10 @@ _RELU_HOOKERS = (
     *(attr.NeuronGuidedBackprop, attr.NeuronDeconvolution),
 )
 _DEEPLIFTS = (attr.DeepLift, attr.NeuronDeepLift, attr.NeuronDeepLiftShap)
-_SIGHTS: tuple[tuple[tuple[type, ...], _Sight], ...] = (
-    (_RELU_HOOKERS, _Sight(is_relu, (nn.ReLU,), reused=True)),
-    (_DEEPLIFTS, _Sight(_is_nonlinear, DEEPLIFT_MODULES, reused=False)),
-    ((attr.LRP,), _Sight(_is_activation, None, reused=False)),
+_SIGHTS = (
+    _Sight(_RELU_HOOKERS, is_relu, (nn.ReLU,), reused=True),
+    _Sight(_DEEPLIFTS, lambda _, call: call.function in _NONLINEAR, DEEPLIFT_MODULES, reused=False),
+    _Sight((attr.LRP,), lambda _, call: call.function in ACTIVATIONS, None, reused=False),
 )
 
 
@@ -220,25 +212,25 @@ def check_activations(attribution: Any, model: nn.Module, images: Tensor, source
     """
     while isinstance(attribution, attr.NoiseTunnel):
         attribution = attribution.attribution_method
-    sight = next((sight for kinds, sight in _SIGHTS if isinstance(attribution, kinds)), None)
+    sight = next((sight for sight in _SIGHTS if isinstance(attribution, sight.kinds)), None)
     if sight is None:
         return
-    flow, _ = trace(model, images[:1])
+    for wrong in _blind_spots(sight, model, trace(model, images[:1])[0]):
+        raise ModelError(f"{source} {wrong}; use another method.")
+
+
+def _blind_spots(sight: _Sight, model: nn.Module, flow: Flow) -> Iterator[str]:
     if flow.blind:
-        raise ModelError(f"{source} cannot see into module {flow.blind[0]!r}, which runs scripted or foreign code")
+        yield f"cannot see into module {flow.blind[0]!r}, which runs scripted or foreign code"
     modules = dict(model.named_modules())
     for call in (call for call in flow.calls if sight.must_see(model, call)):
         owner, number = call.owner
         module = modules[owner]
         seen = next(module.children(), None) is None if sight.modules is None else type(module) in sight.modules
         if not seen:
-            raise ModelError(
-                f"{source} acts only on modules it knows, and would miss {call.function} in {owner or 'the network'!r} "
-                f"({type(module).__name__}); use another method"
-            )
+            where = f"{call.function} in {owner or 'the network'!r} ({type(module).__name__})"
+            yield f"acts only on modules it knows, and would miss {where}"
         if number and not sight.reused:
-            raise ModelError(f"{source} needs modules that run once in a pass, and {owner!r} runs more often")
+            yield f"needs modules that run once in a pass, and {owner!r} runs more often"
         if any(len(value.consumers) > 1 for value in call.inputs):
-            raise ModelError(
-                f"{source} hooks the input of {owner!r}, which also goes elsewhere, and would change that gradient too"
-            )
+            yield f"hooks the input of {owner!r}, which also goes elsewhere, and would change that gradient too"

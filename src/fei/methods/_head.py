@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fei.core.dataflow import WatchingMode, function_name, tensors_in
+from fei.core.dataflow import CallKey, CountingMode, tensors_in
 from fei.core.sites import Site
 from fei.errors import ModelError
 
@@ -43,15 +42,18 @@ class Head:
             with recorder:
                 output = model(leaf)
         if recorder.features is None:
-            raise ModelError(f"the network computed differently from one pass to the next: {site.name} was not reached")
+            raise ModelError(
+                f"The network computed differently from one pass to the next ({site.name} was not reached); pass a "
+                "deterministic network."
+            )
         self.features: Tensor = recorder.features
         self._recorded = recorder.recorded
         with torch.no_grad():
             again = self(self.features.expand(2, *self.features.shape[1:]))
         if not _same(output, again):
             raise ModelError(
-                f"the part of the network behind {site.name} cannot be run on its own: it mixes images along the batch "
-                "or changes earlier values in place; name another layer"
+                f"The part of the network behind {site.name} cannot be run on its own, because it mixes images along "
+                "the batch or changes earlier values in place; name another layer."
             )
 
     def __call__(self, features: Tensor, rewrite: Rewrite | None = None) -> Any:
@@ -63,13 +65,12 @@ class Head:
             return self._model(image)
 
 
-class _Following(WatchingMode):
+class _Following(CountingMode):
     """Knows which values depend on the image, and when the site is reached."""
 
     def __init__(self, site: Site) -> None:
         super().__init__()
         self._site = site
-        self._counts: Counter[str] = Counter()
         self._dependent: dict[int, Tensor] = {}
         self.reached = False
 
@@ -81,11 +82,9 @@ class _Following(WatchingMode):
     def depends(self, *arguments: Any) -> bool:
         return any(id(tensor) in self._dependent for tensor in tensors_in(arguments))
 
-    def arrives(self, name: str) -> bool:
-        """Count a call that returned tensors; whether it is the site's."""
-        number = self._counts[name]
-        self._counts[name] += 1
-        here = (name, number) == self._site.key
+    def arrives(self, key: CallKey) -> bool:
+        """Whether a call that returned tensors is the site's."""
+        here = key == self._site.key
         self.reached |= here
         return here
 
@@ -96,16 +95,13 @@ class _Recorder(_Following):
         self.recorded: list[Any] = []
         self.features: Tensor | None = None
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
+    def make(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         depends = self.depends(args, kwargs)
         result = func(*args, **kwargs)
         if self.reached:
             return result
         has_tensors = next(tensors_in(result), None) is not None
-        here = has_tensors and self.arrives(function_name(func))
+        here = has_tensors and self.arrives(key)
         if depends:
             self.depend(result)
             # copies: what follows may overwrite the value in place
@@ -120,22 +116,15 @@ class _Player(_Following):
         super().__init__(site)
         self._recorded, self._features, self._rewrite = iter(recorded), features, rewrite
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name = function_name(func)
+    def make(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.reached:
-            return func(*args, **kwargs) if self._rewrite is None else self._rewrite(name, func, args, kwargs)
+            return func(*args, **kwargs) if self._rewrite is None else self._rewrite(key[0], func, args, kwargs)
         if not self.depends(args, kwargs):
-            result = func(*args, **kwargs)
-            if next(tensors_in(result), None) is not None:
-                self.arrives(name)
-            return result
+            return func(*args, **kwargs)
         kept = next(self._recorded, None)
         if kept is None:  # a question about a value, such as its shape
             return func(*args, **kwargs)
-        if self.arrives(name):
+        if self.arrives(key):
             return self._features.clone()  # what follows may work in place
         result = _mapped(kept, self._repeated)
         self.depend(result)

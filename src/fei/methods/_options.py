@@ -45,15 +45,10 @@ def options_of(factory: Callable[..., Any], *, without: frozenset[str] = frozens
     """The keyword options of a class, in the order of its signature."""
     told = _told(factory)
     return tuple(
-        Option(name, _type(parameter), parameter.default, told.get(name, ""))
-        for name, parameter in inspect.signature(factory).parameters.items()
+        Option(name, "Any" if p.annotation is p.empty else str(p.annotation), p.default, told.get(name, ""))
+        for name, p in inspect.signature(factory).parameters.items()
         if name not in without
     )
-
-
-def _type(parameter: inspect.Parameter) -> str:
-    annotation = parameter.annotation
-    return "Any" if annotation is inspect.Parameter.empty else str(annotation)
 
 
 def _told(factory: Callable[..., Any]) -> dict[str, str]:
@@ -79,9 +74,12 @@ def _parsed(text: str) -> Any:
     except (ValueError, RecursionError):  # no JSON, or more digits or brackets than Python takes
         pass
     try:
-        numbers = [float(part) for part in text.split(",")]  # also .5, which is no JSON
+        values = [_number(part) for part in text.split(",")]
     except ValueError:
         return text
-    values = [int(number) if part.strip().lstrip("+-").isdecimal() and math.isfinite(number) else number
-              for number, part in zip(numbers, text.split(","), strict=True)]  # fmt: skip
     return values if len(values) > 1 else values[0]
+
+
+def _number(text: str) -> float:
+    number = float(text)  # also .5, which is no JSON
+    return int(number) if text.strip().lstrip("+-").isdecimal() and math.isfinite(number) else number

@@ -7,9 +7,9 @@
 
 Every kind is called with one image at a time, in evaluation mode, with gradients on, and with torch's and numpy's
 global generators seeded from the image, so that maps depend on neither the order nor the batch. The network is given
-back as it was. Maps are summed over colour channels, never rescaled, and refused if they are not one finite map an
+back as it was. Maps are summed over colour channels, never rescaled, and refused if they are not one finite map per
 image. Networks and layers that the hooks of captum (BSD-3) or torchcam (Apache-2) would misread are refused; that costs
-one forward pass more an image, and one again to choose the class. Not checked: whether a formula is its paper's
+one more forward pass per image, and one again to choose the class. Not checked: whether a formula is its paper's
 (torchcam 0.5 has other Grad-CAM++ weights, captum 0.9's DeepLift does not sum up through max-pooling), and what a
 function of one's own does inside.
 """
@@ -34,7 +34,7 @@ from fei.methods._baseline import Baseline, Task
 from fei.methods._foreign import check_activations, check_layer, checked_maps, kept_state, layer_name
 
 if TYPE_CHECKING:
-    from fei.methods._registry import Method
+    from fei.methods._call import Method
 
 _METHOD_ARGUMENTS = {"reference", "generator", "batch_size", "progress"}
 _NOT_OPTIONS = {"self", "inputs", "target", "additional_forward_args", "device_ids"}
@@ -68,10 +68,10 @@ def as_method(obj: Any, **options: Any) -> Method:
     if isinstance(obj, type):
         return _from_class(obj, source, options)
     if isinstance(obj, attr.Attribution) or _is_extractor(obj):
-        raise InputError(f"{source} is bound to one network already; pass its class, or a function that makes it")
+        raise InputError(f"{source} is bound to one network already; pass its class, or a function that makes it.")
     if callable(obj) and set(_parameters(obj)) >= _METHOD_ARGUMENTS:
         if options:
-            raise InputError(f"{source} is a method already and takes no options here; give them when making it")
+            raise InputError(f"{source} is a method already and takes no options here; give them when making it.")
         method: Method = obj
         return method
     if _takes(obj, 1):
@@ -81,7 +81,7 @@ def as_method(obj: Any, **options: Any) -> Method:
     with_options = f" with the option(s) {', '.join(options)}" if options else ""
     raise InputError(
         f"{source} cannot be called as (model, inputs, target){with_options}, nor as (model); pass such a function, a "
-        "captum Attribution class or a torchcam extractor class"
+        "captum Attribution class or a torchcam extractor class."
     )
 
 
@@ -113,12 +113,12 @@ class _Adapter(Baseline):
 
     def refuse_callable_target(self, task: Task) -> None:
         if callable(task.target):
-            raise InputError(f"{self.source} needs class indices as targets; a callable target cannot be used with it")
+            raise InputError(f"{self.source} needs class indices as targets; a callable target cannot be used with it.")
 
     def attribute(self, attribution: Any, task: Task, model: nn.Module, options: dict[str, Any]) -> tuple[Any, bool]:
         """The result of a captum object that was built on `model`."""
         if isinstance(attribution, attr.FeaturePermutation):
-            raise InputError(f"{self.source} shuffles pixels between the images of a batch; a method has one at a time")
+            raise InputError(f"{self.source} shuffles pixels between the images of a batch; a method has one at once.")
         check_activations(attribution, model, task.images, self.source)
         layer = getattr(getattr(attribution, "grad_cam", attribution), "layer", None)
         if isinstance(layer, nn.Module):
@@ -142,7 +142,7 @@ class _Adapter(Baseline):
             scores = logits_of(task.model(task.images.detach().requires_grad_()), len(task.images))
             cams = extractor(task.chosen.tolist(), scores, normalized=False, **options)
         if len(cams) != 1:
-            raise InputError(f"{self.source} returned maps of {len(cams)} layers; name one layer")
+            raise InputError(f"{self.source} returned maps of {len(cams)} layers; name one layer.")
         return cams, True
 
 
@@ -165,7 +165,7 @@ class _FactoryMethod(_Adapter):
         if not isinstance(made, attr.Attribution):
             raise InputError(
                 f"{self.source} takes the model alone and returned {type(made).__name__}; expected a captum "
-                "Attribution or a torchcam extractor"
+                "Attribution or a torchcam extractor."
             )
         # an inner method such as NoiseTunnel's takes the target too, without naming it
         named = {"target", "kwargs"} & set(_parameters(made.attribute))
@@ -180,7 +180,7 @@ class _CaptumMethod(_Adapter):
         built, called = _parameters(code), _parameters(code.attribute)  # type: ignore[attr-defined]
         first = next(iter(built), None)
         if first not in {"forward_func", "model"} or "inputs" not in called:
-            raise InputError(f"{source} is not built from a model alone; pass a function of the model that makes it")
+            raise InputError(f"{source} is not built from a model alone; pass a function of the model that makes it.")
         known = {name: p for name, p in (called | built).items() if name not in _NOT_OPTIONS and name != first}
         automatic = {"layer", "baselines"}
         missing = [n for n, p in known.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
@@ -194,7 +194,7 @@ class _CaptumMethod(_Adapter):
         model = copy.deepcopy(task.model) if issubclass(self.code, attr.LRP) else task.model  # type: ignore[arg-type]
         arguments = dict(self._built)
         if self._needs_layer:
-            name, _ = layer_name(task.model, task.images, arguments.get("layer"), self.source)
+            name, _ = layer_name(task.survey, arguments.get("layer"), self.source)
             arguments["layer"] = model.get_submodule(name)
         return self.attribute(self.code(_Scored(task, model), **arguments), task, model, self.options)
 
@@ -211,7 +211,7 @@ class _TorchcamMethod(_Adapter):
         options = dict(self.options)
         layer, call = options.pop("target_layer", None), None
         if not isinstance(layer, list):
-            layer, call = layer_name(task.model, task.images, layer, self.source)
+            layer, call = layer_name(task.survey, layer, self.source)
         if "batch_size" in _parameters(self.code):
             options.setdefault("batch_size", task.rows)
         # its hook is left with the last call of the layer, which is the only one that may be meant
@@ -239,7 +239,7 @@ def _from_class(kind: type, source: str, options: dict[str, Any]) -> Method:
         return _TorchcamMethod(source, kind, options)
     raise InputError(
         f"{source} is neither a captum Attribution class nor a torchcam extractor class; pass a function (model, "
-        "inputs, target)"
+        "inputs, target)."
     )
 
 
@@ -272,24 +272,24 @@ def _check_options(
     open_ended = any(p.kind is p.VAR_KEYWORD for p in known.values())
     unknown = [option for option in options if option not in names and not open_ended]
     if unknown:
-        raise InputError(f"{source} has no option {unknown[0]!r}; it takes {', '.join(names) or 'none'}")
+        raise InputError(f"{source} has no option {unknown[0]!r}; it takes {', '.join(names) or 'none'}.")
     missing = [name for name in required if name not in options]
     if missing:
-        raise InputError(f"{source} needs the option {missing[0]!r}; give it a value")
+        raise InputError(f"{source} needs the option {missing[0]!r}; give it a value.")
 
 
 def _load(name: str) -> Any:
     """The object that ``"package.module:object"`` names."""
     path, _, attribute = name.partition(":")
     if not path or not attribute:
-        raise InputError(f"{name!r} names no object; the form is package.module:object")
+        raise InputError(f"{name!r} names no object; the form is package.module:object.")
     try:
         found: Any = importlib.import_module(path)
     except ImportError as error:
-        raise InputError(f"{name!r} cannot be imported ({error}); check the name and what is installed") from error
+        raise InputError(f"{name!r} cannot be imported ({error}); check the name and what is installed.") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise InputError(f"{path!r} has no {part!r}; {suggestion(part, dir(found), 'check the name')}")
+            raise InputError(f"{path!r} has no {part!r}; {suggestion(part, dir(found), 'check the name.')}")
         found = getattr(found, part)
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fei.core.dataflow import uncompiled
-from fei.core.scoring import Score, check_score
-from fei.core.sites import Site, find_layer, resolve_name
+from fei.core.scoring import Score
+from fei.core.sites import Site, find_layer, resolve_name, several_calls
 from fei.errors import InputError, ModelError
 from fei.methods._baseline import Baseline, Task
 
@@ -23,22 +23,16 @@ def cam_site(task: Task, layer: str | None) -> Site:
 
 
 def _layer_name(task: Task, layer: str | None) -> str:
-    if layer is not None:
-        if not isinstance(layer, str):
-            raise InputError(f"`layer` must be the name of a module; got {layer!r}; see model.named_modules()")
-        return layer
-    names = task.survey.feature_layers
-    if not names:
-        raise ModelError("the network has no spatial feature layer; name one with layer=, or use another method")
-    return names[-1]
+    if layer is None:
+        return task.survey.last_feature_layer
+    if not isinstance(layer, str):
+        raise InputError(f"`layer` must be the name of a module; got {layer!r}; see model.named_modules().")
+    return layer
 
 
 def features_at(task: Task, layer: str | None) -> Tensor:
     """Activations A of a layer, (n, C, h, w), from one forward pass without a gradient."""
-    tap = _Tap(task, layer)
-    with torch.no_grad(), tap:
-        task.observe(lambda: task.model(task.images.clone()))
-    return tap.features
+    return _observed(task, layer, differentiate=False)[0]
 
 
 def features_and_gradients(task: Task, layer: str | None) -> tuple[Tensor, Tensor]:
@@ -46,18 +40,13 @@ def features_and_gradients(task: Task, layer: str | None) -> tuple[Tensor, Tenso
 
     Up to the layer the pass keeps no graph: what is behind it is all that the gradient goes through.
     """
-    tap = _Tap(task, layer, differentiate=True)
-    with torch.no_grad(), tap:
-        output = task.observe(lambda: task.model(task.images.clone()))
-        with torch.enable_grad():
-            score = task.phi(output).sum()
-    features = tap.features
-    (gradients,) = torch.autograd.grad(score, features)
+    features, output = _observed(task, layer, differentiate=True)
+    (gradients,) = torch.autograd.grad(task.phi(output).sum(), features)
     return features.detach(), gradients
 
 
-class _Tap:
-    """Keeps what one call of a module returns, while it is entered.
+def _observed(task: Task, layer: str | None, *, differentiate: bool) -> tuple[Tensor, Any]:
+    """What one call of a layer returns in a pass on the images, and the network's output.
 
     A hook on the module itself: for one layer that is known by name it costs nothing, where tracing would take a pass.
 
@@ -66,55 +55,42 @@ class _Tap:
         layer: A module's name, with "#call" where one call of several is meant; the last feature layer if ``None``.
         differentiate: Whether a graph begins at the value: the network goes on with a copy of what is kept.
     """
+    name, mark, call = _layer_name(task, layer).partition("#")
+    if mark and not call.isdecimal():
+        raise InputError(
+            f"The layer {name + mark + call!r} is no module's name, nor has it a call's number; change it."
+        )
+    name = resolve_name(name, [known for known, _ in task.model.named_modules()])
+    calls = 0
+    kept: list[Tensor] = []
 
-    def __init__(self, task: Task, layer: str | None, *, differentiate: bool = False) -> None:
-        name, mark, call = _layer_name(task, layer).partition("#")
-        if mark and not call.isdecimal():
-            raise InputError(f"layer {name + mark + call!r} is not a module's name, nor one with the number of a call")
-        self._name = resolve_name(name, [known for known, _ in task.model.named_modules()])
-        self._module, self._call = task.model.get_submodule(self._name), int(call) if mark else None
-        self._differentiate = differentiate
-        self._kept: list[Tensor] = []
-        self._calls = 0
-        self._until = ExitStack()
-
-    def __enter__(self) -> _Tap:
-        self._until.enter_context(uncompiled())
-        self._until.callback(self._module.register_forward_hook(self._keep).remove)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._until.close()
-
-    def _keep(self, module: nn.Module, args: Any, output: Any) -> Tensor | None:
-        number, self._calls = self._calls, self._calls + 1
-        if self._call not in (None, number) or self._kept:
+    def keep(module: nn.Module, args: Any, output: Any) -> Tensor | None:
+        nonlocal calls
+        number, calls = calls, calls + 1
+        if kept or (mark and int(call) != number):
             return None
         if not isinstance(output, Tensor) or output.ndim != 4:
             got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
-            raise ModelError(
-                f"layer {self._name!r} gives {got}; a CAM needs feature maps (N, C, h, w): name another layer"
-            )
-        self._kept.append(output.detach().clone())
-        if not self._differentiate:
+            raise ModelError(f"The layer {name!r} gives {got}; a CAM needs feature maps (N, C, h, w), name another.")
+        kept.append(output.detach().clone())
+        if not differentiate:
             return None
         torch.set_grad_enabled(True)  # until the pass is over
-        return self._kept[0].requires_grad_().clone()  # what follows may work in place
+        return kept[0].requires_grad_().clone()  # what follows may work in place
 
-    @property
-    def features(self) -> Tensor:
-        """What was kept."""
-        if self._call is None and self._calls > 1:
-            last = self._calls - 1
-            raise InputError(
-                f"layer {self._name!r} runs {self._calls} times; name one call as {self._name}#0 to {self._name}#{last}"
-            )
-        if not self._kept:
-            raise ModelError(
-                f"layer {self._name!r} ran {self._calls} time(s) and the call that is meant was not among them; name "
-                "another layer"
-            )
-        return self._kept[0]
+    handle = task.model.get_submodule(name).register_forward_hook(keep)
+    try:
+        with torch.no_grad(), uncompiled():
+            output = task.observe(lambda: task.model(task.images.clone()))
+    finally:
+        handle.remove()
+    if not mark and calls > 1:
+        raise several_calls(name, calls)
+    if not kept:
+        raise ModelError(
+            f"The layer {name!r} ran {calls} time(s) and the call that is meant was not among them; name another layer."
+        )
+    return kept[0], output
 
 
 def upsample(maps: Tensor, images: Tensor) -> Tensor:
@@ -122,6 +98,7 @@ def upsample(maps: Tensor, images: Tensor) -> Tensor:
     return F.interpolate(maps[:, None], images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
 
 
+@dataclass(eq=False, kw_only=True)
 class GradientCAM(Baseline):
     """What the CAMs that read the gradient g = ∂s/∂A share: one forward and one backward pass, then a rule.
 
@@ -134,11 +111,11 @@ class GradientCAM(Baseline):
         score: s, "logit" as in the originals, or "softmax".
     """
 
-    observes = True
+    layer: str | None = None
+    relu: bool = False
+    score: Score = "logit"
 
-    def __init__(self, *, layer: str | None = None, relu: bool = False, score: Score = "logit") -> None:
-        check_score(score)
-        self.layer, self.relu, self.score = layer, relu, score
+    observes = True
 
     @abc.abstractmethod
     def weights(self, features: Tensor, gradients: Tensor) -> Tensor:
@@ -159,7 +136,7 @@ class GradCAM(GradientCAM):
     """
 
     def weights(self, features: Tensor, gradients: Tensor) -> Tensor:
-        """One weight a channel."""
+        """One weight per channel."""
         return gradients.mean((2, 3), keepdim=True)
 
 
@@ -168,11 +145,11 @@ class GradCAMPlusPlus(GradientCAM):
 
     Chattopadhay et al. 2018, "Grad-CAM++: improved visual explanations for deep convolutional networks", equation 19.
     One forward and one backward pass. The paper derives α for the exponential of the score, whose gradient is g times
-    a positive number an image: g itself gives the same ranking. Written from the paper; options as in `GradientCAM`.
+    a positive number per image: g itself gives the same ranking. Written from the paper; options as in `GradientCAM`.
     """
 
     def weights(self, features: Tensor, gradients: Tensor) -> Tensor:
-        """One weight a channel."""
+        """One weight per channel."""
         # g² is cancelled from α: the square of a small gradient would underflow
         denominator = 2 + features.sum((2, 3), keepdim=True) * gradients
         # no α at a pole either, which only features below zero can reach
@@ -189,7 +166,7 @@ class LayerCAM(GradientCAM):
     """
 
     def weights(self, features: Tensor, gradients: Tensor) -> Tensor:
-        """One weight a position of each channel."""
+        """One weight per position of each channel."""
         return gradients.relu()
 
 
@@ -201,7 +178,7 @@ class XGradCAM(GradientCAM):
     """
 
     def weights(self, features: Tensor, gradients: Tensor) -> Tensor:
-        """One weight a channel."""
+        """One weight per channel."""
         total = features.sum((2, 3), keepdim=True)
         weighted = (features * gradients).sum((2, 3), keepdim=True)
         return torch.where(total != 0, weighted / total, 0)

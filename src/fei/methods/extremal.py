@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fei.core.checks import check_count, is_number
+from fei.core.checks import check_count, check_shares, is_number
 from fei.core.randomness import generator_for
-from fei.core.scoring import Score, check_score
+from fei.core.scoring import Score
 from fei.errors import InputError
-from fei.methods._baseline import Baseline, Task
+from fei.methods._baseline import Baseline, Task, checked
+from fei.references import gaussian_blur
 
 _LEARNING_RATE, _MOMENTUM, _DAMPENING = 0.01, 0.9, 0.9
 _AREA_WEIGHT, _AREA_GROWTH = 300.0, 1.0035
@@ -23,6 +25,12 @@ _KERNEL_REACH = 1.35  # times σ: there the kernel is at a tenth of its height
 _MAP_SMOOTHING = 0.09
 
 
+def _check_width(name: str, value: Any) -> None:
+    if not is_number(value) or value <= 0:
+        raise InputError(f"`{name}` must be a finite number above 0; got {value!r}.")
+
+
+@dataclass(eq=False, kw_only=True)
 class ExtremalPerturbation(Baseline):
     """Extremal Perturbation: M = Σ_a m_a smoothed, m_a = argmax_m s(m⊗x) − λ·mean((sort(m) − r_a)²).
 
@@ -45,33 +53,24 @@ class ExtremalPerturbation(Baseline):
         score: s, "logit" as in the original, or "softmax".
     """
 
+    areas: Sequence[float] = checked((0.025, 0.05, 0.1, 0.2), check_shares)
+    steps: int = checked(800, check_count)
+    cell: int = checked(7, check_count)
+    sigma: float = checked(21.0, _check_width)
+    score: Score = "logit"
+
     parts = 100
 
-    def __init__(
-        self,
-        *,
-        areas: Sequence[float] = (0.025, 0.05, 0.1, 0.2),
-        steps: int = 800,
-        cell: int = 7,
-        sigma: float = 21.0,
-        score: Score = "logit",
-    ) -> None:
-        if isinstance(areas, str) or not isinstance(areas, Sequence) or not areas or not all(map(is_number, areas)):
-            raise InputError(f"`areas` must be a non-empty sequence of numbers; got {areas!r}")
-        if not all(0 < area < 1 for area in areas):
-            raise InputError(f"`areas` must lie strictly between 0 and 1; got {list(areas)}")
-        check_count("steps", steps)
-        check_count("cell", cell)
-        if not is_number(sigma) or sigma <= 0:
-            raise InputError(f"`sigma` must be a finite number above 0; got {sigma!r}")
-        check_score(score)
-        self.areas, self.steps, self.cell, self.sigma, self.score = tuple(areas), steps, cell, sigma, score
-        self.rows_per_image = len(self.areas)  # they go through the network together
+    def __post_init__(self) -> None:
+        """Refuse bad options; the masks of all areas go through the network together."""
+        super().__post_init__()
+        self.areas = tuple(self.areas)
+        self.rows_per_image = len(self.areas)
 
     def maps(self, task: Task) -> Tensor:
         """Maps of a chunk."""
         masks = self._optimised(task)
-        return gaussian_blur(masks.sum(1, keepdim=True), _MAP_SMOOTHING * max(masks.shape[2:]))[:, 0]
+        return blurred(masks.sum(1, keepdim=True), _MAP_SMOOTHING * max(masks.shape[2:]))[:, 0]
 
     def _optimised(self, task: Task) -> Tensor:
         """The masks (n, areas, H, W)."""
@@ -193,7 +192,7 @@ class _AreaError:
 def blur_levels(images: Tensor) -> Tensor:
     """Images (n, levels, C, H, W) from the most blurred to the image itself."""
     widths = [_MAX_BLUR * (1 - level / (_BLUR_LEVELS - 1)) for level in range(_BLUR_LEVELS - 1)]
-    return torch.stack([*(gaussian_blur(images, width) for width in widths), images], 1)
+    return torch.stack([*(blurred(images, width) for width in widths), images], 1)
 
 
 def perturb(blurred: Tensor, masks: Tensor) -> Tensor:
@@ -203,12 +202,6 @@ def perturb(blurred: Tensor, masks: Tensor) -> Tensor:
     return (shares[:, :, :, None] * blurred[:, None]).sum(2)
 
 
-def gaussian_blur(images: Tensor, sigma: float) -> Tensor:
-    """Images (n, C, H, W) convolved with a Gaussian cut off at 4σ, edges repeated."""
-    half = int(4 * sigma + 0.5)
-    offsets = torch.arange(-half, half + 1, dtype=images.dtype, device=images.device)
-    kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
-    kernel = kernel / kernel.sum()
-    flat = F.pad(images.flatten(0, 1)[:, None], (half, half, half, half), mode="replicate")
-    rows = F.conv2d(flat, kernel.view(1, 1, -1, 1))
-    return F.conv2d(rows, kernel.view(1, 1, 1, -1)).view_as(images)
+def blurred(images: Tensor, sigma: float) -> Tensor:
+    """Images (n, C, H, W) convolved with a Gaussian that is cut off at 4σ."""
+    return gaussian_blur(images.flatten(0, 1)[:, None], sigma, int(4 * sigma + 0.5)).view_as(images)

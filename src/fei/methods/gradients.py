@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from captum.attr import IntegratedGradients as CaptumIntegratedGradients
-from captum.attr import Saliency as CaptumSaliency
+from captum import attr
 from torch import Tensor, nn
 
 from fei.core.checks import check_count, is_number
 from fei.core.dataflow import Call
 from fei.core.pathway import visit_sites
-from fei.core.scoring import Score, check_score
+from fei.core.scoring import Score
 from fei.core.sites import Site, unreachable
 from fei.errors import InputError, ModelError
-from fei.methods._baseline import Baseline, Survey, Task
+from fei.methods._baseline import Baseline, Survey, Task, checked
 from fei.references import Reference, References
 
 _RELUS = frozenset({"relu", "relu_", "relu6"})
 _CLAMPS = frozenset({"hardtanh", "hardtanh_"})  # what nn.ReLU6 calls
+
+
+def _check_noise(name: str, value: Any) -> None:
+    if not is_number(value) or value < 0:
+        raise InputError(f"`{name}` must be a share of the image's range, 0 or more; got {value!r}.")
 
 
 def _row_gradients(task: Task, rows: Tensor) -> Tensor:
@@ -29,6 +35,7 @@ def _row_gradients(task: Task, rows: Tensor) -> Tensor:
     return gradients
 
 
+@dataclass(eq=False, kw_only=True)
 class Saliency(Baseline):
     """Saliency: the largest absolute gradient over the colour channels, max_c |∂s/∂x_c|.
 
@@ -39,20 +46,19 @@ class Saliency(Baseline):
         score: s, "logit" as in the original, or "softmax".
     """
 
-    observes = True
+    score: Score = "logit"
 
-    def __init__(self, *, score: Score = "logit") -> None:
-        check_score(score)
-        self.score = score
+    observes = True
 
     def maps(self, task: Task) -> Tensor:
         """Maps of a chunk."""
-        gradient: Tensor = CaptumSaliency(
+        gradient: Tensor = attr.Saliency(
             lambda images: task.phi(task.observe(lambda: task.model(images.clone())))
         ).attribute(task.images.requires_grad_(), abs=True)
         return gradient.amax(1)
 
 
+@dataclass(eq=False, kw_only=True)
 class SmoothGrad(Baseline):
     """SmoothGrad: max_c |mean_j ∂s(x + ε_j)/∂x_c|, ε_j ~ N(0, σ²) with σ = noise·(max x − min x).
 
@@ -67,15 +73,12 @@ class SmoothGrad(Baseline):
         score: s, "logit" as in the original, or "softmax".
     """
 
+    samples: int = checked(50, check_count)
+    noise: float = checked(0.15, _check_noise)
+    score: Score = "logit"
+
     one_by_one = True
     parts = 10
-
-    def __init__(self, *, samples: int = 50, noise: float = 0.15, score: Score = "logit") -> None:
-        check_count("samples", samples)
-        if not is_number(noise) or noise < 0:
-            raise InputError(f"`noise` must be a share of the image's range, 0 or more; got {noise!r}")
-        check_score(score)
-        self.samples, self.noise, self.score = samples, noise, score
 
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
@@ -92,6 +95,7 @@ class SmoothGrad(Baseline):
         return (total / self.samples).abs().amax(0, keepdim=True)
 
 
+@dataclass(eq=False, kw_only=True)
 class IntegratedGradients(Baseline):
     """Integrated gradients: Σ_c (x − R)_c · ∫₀¹ ∂s(R + t(x − R))/∂x_c dt, by the Gauss-Legendre rule.
 
@@ -104,17 +108,15 @@ class IntegratedGradients(Baseline):
         score: s, "logit" or "softmax".
     """
 
+    steps: int = checked(50, check_count)
+    score: Score = "logit"
+
     one_by_one = True
     parts = 10
 
-    def __init__(self, *, steps: int = 50, score: Score = "logit") -> None:
-        check_count("steps", steps)
-        check_score(score)
-        self.steps, self.score = steps, score
-
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
-        attribution: Tensor = CaptumIntegratedGradients(task.scored(self.steps)).attribute(
+        attribution: Tensor = attr.IntegratedGradients(task.scored(self.steps)).attribute(
             task.images,
             baselines=task.reference.expand_as(task.images),
             n_steps=self.steps,
@@ -123,6 +125,7 @@ class IntegratedGradients(Baseline):
         return attribution.sum(1)
 
 
+@dataclass(eq=False, kw_only=True)
 class GradientShap(Baseline):
     """GradientSHAP: Σ_c mean_j (x − R_j)_c · ∂s(R_j + t_j(x − R_j))/∂x_c, t_j ~ U(0, 1), R_j a random colour each.
 
@@ -137,13 +140,11 @@ class GradientShap(Baseline):
         score: s, "logit" or "softmax".
     """
 
+    samples: int = checked(50, check_count)
+    score: Score = "logit"
+
     one_by_one = True
     parts = 10
-
-    def __init__(self, *, samples: int = 50, score: Score = "logit") -> None:
-        check_count("samples", samples)
-        check_score(score)
-        self.samples, self.score = samples, score
 
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
@@ -160,6 +161,7 @@ class GradientShap(Baseline):
         return (total / self.samples).sum(0, keepdim=True)
 
 
+@dataclass(eq=False, kw_only=True)
 class GuidedBackprop(Baseline):
     """Guided backpropagation: max_c |∂s/∂x_c| where every ReLU also blocks negative gradients, γ → max(γ, 0)·[h > 0].
 
@@ -172,11 +174,9 @@ class GuidedBackprop(Baseline):
         score: s, "logit" as in the original, or "softmax".
     """
 
-    observes = True
+    score: Score = "logit"
 
-    def __init__(self, *, score: Score = "logit") -> None:
-        check_score(score)
-        self.score = score
+    observes = True
 
     def maps(self, task: Task) -> Tensor:
         """Maps of a chunk."""
@@ -192,10 +192,10 @@ def _relu_sites(survey: Survey) -> list[Site]:
     relus = [call for call in survey.flow.calls if is_relu(survey.model, call) and call.differentiable]
     hidden = unreachable(survey.flow)
     if not relus:
+        seen = f" ({'; '.join(hidden)})" if hidden else ""
         raise ModelError(
-            "guided backpropagation found no ReLU in the network"
-            + (f" ({'; '.join(hidden)})" if hidden else "")
-            + ", so its map would be the plain gradient; use the method saliency"
+            f"Guided backpropagation found no ReLU in the network{seen}, so its map would be the plain gradient; use "
+            "the method saliency."
         )
     if hidden:
         warnings.warn(f"not covered by guided backpropagation: {'; '.join(hidden)}", stacklevel=4)

@@ -160,7 +160,7 @@ def panel(image: Pixels, attribution: NDArray[Any], *, headline: str, details: s
 
 
 def figure(explanation: Explanation, labels: Sequence[str] | None = None) -> Figure:
-    """One row an image: the photograph, the map over it, and the mask α of each quantile as a film strip.
+    """One row per image: the photograph, the map over it, and the mask α of each quantile as a film strip.
 
     Args:
         explanation: What an optimisation method found.

@@ -1,1 +1,1 @@
-"""Who computes: workers, the engines that have them, and the driver that commits what comes."""
+"""Where units are computed: workers, the engines that run them, and the driver that commits results as they come."""

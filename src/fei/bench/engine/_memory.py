@@ -15,10 +15,10 @@ _WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 class Rows:
-    """How many rows pass a network at once: as many as whoever runs it chooses, until memory runs out.
+    """How many rows pass through a network at once: as many as its caller chooses, until memory runs out.
 
     Attributes:
-        fewer: By stage (a method's index, or a name) the rows of a pass, where there are fewer than wished for.
+        fewer: By stage (a method's index, or a name) the rows of a pass, where memory allows fewer than were asked for.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Rows:
             handle.remove()
 
     def halve(self, stage: int | str) -> bool:
-        """Half the rows of the largest pass of this stage from now on; False if that was a single one."""
+        """From now on half the rows of the largest pass of this stage; False if that was a single row."""
         half = min(self._most, self.fewer.get(stage, self._most)) // 2
         if half:
             self.fewer[stage] = half
@@ -53,7 +53,7 @@ class Rows:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error, or what caused it, is that memory ran out."""
+    """Whether an error, or what caused it, says that memory ran out."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, MemoryError | torch.cuda.OutOfMemoryError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 import time
 import warnings
 from collections import Counter, deque
@@ -14,20 +15,13 @@ from fei.bench.context import WorkerContext
 from fei.bench.units import Outcome, Unit
 from fei.errors import InputError
 
-_AHEAD = 2  # units a worker has: one it computes, and the next one, so that it never waits
+_AHEAD = 2  # units that a worker has: the one it computes, and the next one, so that it never waits
 _STARTS = 3  # workers that may die in a row before they have started
 _NODES = 5  # machines that may be lost under a unit before it is taken for the cause
 
 
-@dataclass(frozen=True)
-class Lack:
-    """Something that a worker's machine lacks and this one has, in one sentence."""
-
-    sentence: str
-
-
-Said = Outcome | Lack | int | None
-"""What a worker says: that it runs (None), that a pair's network is loaded, what came of a unit, what it lacks."""
+Said = Outcome | int | None
+"""What a worker says: that it runs (None), that the network of a pair is loaded, what came of a unit."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +32,13 @@ class Ending:
     lost: bool = False
 
 
+def checked_count(name: str, value: int, least: int, meaning: str | None = None) -> int:
+    """A number of workers or threads that was asked for; InputError if it cannot be one."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"`{name}` is {value!r}; give a whole number, {meaning or f'at least {least}'}.")
+    return value
+
+
 class Member(abc.ABC):
     """A worker as the driver sees it.
 
@@ -46,7 +47,7 @@ class Member(abc.ABC):
         started: Whether it has said that it runs.
         loaded: The pairs whose network it has loaded, or found not to load.
         dead: Whether nothing more will come of it.
-        lacks: What its machine lacks.
+        lacks: What its machine lacks and this one has, in one sentence; then it says no more.
         since: When it was last heard of, or given something to do.
         orderly: Whether what it said is there before it begins the next unit, so that it is known which one it died of.
     """
@@ -76,9 +77,6 @@ class Member(abc.ABC):
             if isinstance(said, Outcome):
                 self.units.popleft()
                 yield said
-            elif isinstance(said, Lack):
-                self.lacks = said.sentence
-                return
             elif said is None:
                 self.started = True
             else:
@@ -92,9 +90,9 @@ class Member(abc.ABC):
     def said(self) -> Iterator[Said]:
         """What it has said since it was last asked; `dead` where it will say no more."""
 
-    @abc.abstractmethod
     def dismiss(self) -> None:
-        """Let it go: at once if it is at work or not yet there, else as it finds time."""
+        """Let it go: at once if it is at work or not yet there, else when it has time."""
+        self.kill()
 
     @abc.abstractmethod
     def kill(self) -> None:
@@ -102,7 +100,7 @@ class Member(abc.ABC):
 
     @abc.abstractmethod
     def end(self) -> Ending:
-        """Wait for its end, and say how it came. Asked again, it says the same at once."""
+        """Wait for its end, and tell how it ended. Asked again, it tells the same at once."""
 
 
 class Crew(Protocol):
@@ -119,27 +117,20 @@ class Crew(Protocol):
         ...
 
     def listen(self, members: Sequence[Member], seconds: float | None) -> Iterable[Member]:
-        """Wait until some say something or die, for so long at most; without a limit if None."""
+        """Wait until some say something or die, for that many seconds at most; without a limit if None."""
         ...
 
 
 class Pool:
-    """Some workers and the units they have.
-
-    Args:
-        count: How many workers.
-        context: What all units have in common.
-        crew: Where they come from.
-    """
+    """So many workers of a crew, and the units they have."""
 
     def __init__(self, count: int, context: WorkerContext, crew: Crew) -> None:
         self._count, self._context, self._crew = count, context, crew
         self._members: list[Member] = []
         self._again: deque[Unit] = deque()  # units of workers that are gone
         self._alone: set[Unit] = set()  # units of which a worker may have died: whoever has one has no other
-        self._deaths: Counter[Unit] = Counter()
-        self._deaths_loading: Counter[int] = Counter()
-        self._losses: Counter[Unit] = Counter()
+        self._deaths: Counter[Unit | int] = Counter()  # of workers at a unit, or while loading the network of a pair
+        self._losses: Counter[Unit] = Counter()  # of machines
         self._broken: dict[int, str] = {}  # pairs whose network kills workers
         self._starts = 0
         self._exhausted = False
@@ -151,7 +142,7 @@ class Pool:
             units: The units, taken as there is room.
 
         Yields:
-            What came of each, in the order in which they are ready.
+            The outcome of each, in the order in which they are ready.
         """
         source = iter(units)
         try:
@@ -161,7 +152,8 @@ class Pool:
                     return
                 yield from self._collect()
         except KeyboardInterrupt:
-            yield from self._leftovers()
+            for member in self._members:  # what has been computed and not been collected
+                yield from member.outcomes()
             raise
         finally:
             self._end()
@@ -186,7 +178,7 @@ class Pool:
         self._again.extendleft(reversed(ahead))
 
     def _next(self, source: Iterator[Unit]) -> Generator[Outcome, None, Unit | None]:
-        """The next unit; those of a broken pair come to nothing on the way to it."""
+        """The next unit; those of a broken pair that come before it have failed."""
         while True:
             unit = self._again.popleft() if self._again else next(source, None)
             if unit is None:
@@ -197,14 +189,12 @@ class Pool:
 
     def _collect(self) -> Iterator[Outcome]:
         """Wait for workers to say something, to die, or to take too long."""
-        due = [self._due(member) for member in self._members]
-        soonest = min((moment for moment in due if moment is not None), default=None)
-        patience = None if soonest is None else max(0.0, soonest - time.monotonic())
-        for member in self._crew.listen(self._members, patience):
+        patience = max(0.0, min(map(self._due, self._members), default=math.inf) - time.monotonic())
+        for member in self._crew.listen(self._members, None if patience == math.inf else patience):
             yield from self._hear(member)
-        for member in [member for member in self._members if self._overdue(member)]:
+        for member in [member for member in self._members if time.monotonic() >= self._due(member)]:
             yield from self._hear(member)  # it may have answered while others were heard
-            if member in self._members and self._overdue(member):
+            if member in self._members and time.monotonic() >= self._due(member):
                 member.kill()
                 yield from self._replace(member, overdue=True)
 
@@ -217,14 +207,10 @@ class Pool:
         elif member.started:
             self._starts = 0
 
-    def _due(self, member: Member) -> float | None:
-        """When a worker has had its time for what it is at."""
+    def _due(self, member: Member) -> float:
+        """When a worker's time for what it does now is over."""
         limit = self._context.unit_timeout
-        return None if limit is None or not member.units else member.since + limit
-
-    def _overdue(self, member: Member) -> bool:
-        due = self._due(member)
-        return due is not None and time.monotonic() >= due
+        return member.since + limit if limit is not None and member.units else math.inf
 
     def _do_without(self, member: Member) -> None:
         """A machine that lacks something gets no more work: the others have it, or the run ends."""
@@ -258,8 +244,8 @@ class Pool:
         elif not member.orderly and not overdue and unit.pair in member.loaded and len(member.units) > 1:
             self._alone.update(member.units)
         elif unit.pair not in member.loaded:
-            self._deaths_loading[unit.pair] += 1
-            if self._deaths_loading[unit.pair] > self._context.retries:
+            self._deaths[unit.pair] += 1
+            if self._deaths[unit.pair] > self._context.retries:
                 self._broken[unit.pair] = self._in_words(ending, overdue, self._context.networks[unit.pair].model)
         else:
             self._deaths[unit] += 1
@@ -271,22 +257,12 @@ class Pool:
         return self._context.failure(self._again.popleft(), reason, attempts)
 
     def _in_words(self, ending: Ending, overdue: bool, model: str | None = None) -> str:
+        reason, advice = ending.reason, "see that there is enough memory, or use fewer workers"
         if overdue:
-            what = "This" if model is None else f"Loading the network '{model}'"
-            return (
-                f"{what} took longer than {self._context.unit_timeout:g} s, the time-out of a unit, and the worker was "
-                "ended; allow more with --unit-timeout."
-            )
+            reason = f"it took longer than {self._context.unit_timeout:g} s, the time-out of a unit"
+            advice = "allow more with --unit-timeout"
         what = "computed this" if model is None else f"loaded the network '{model}'"
-        return (
-            f"A worker process ended while it {what} ({ending.reason}); see that there is enough memory, or use fewer "
-            "workers."
-        )
-
-    def _leftovers(self) -> Iterator[Outcome]:
-        """What has been computed and not been collected."""
-        for member in self._members:
-            yield from member.outcomes()
+        return f"A worker process ended while it {what} ({reason}); {advice}."
 
     def _end(self) -> None:
         try:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -21,83 +22,69 @@ from fei.bench.units import Unit
 _GRACE = 5.0  # seconds that a worker has to end by itself
 
 
+@dataclass
 class Processes:
-    """A crew of processes.
+    """A crew of processes, with so many of torch's threads each."""
 
-    Args:
-        threads: Torch's threads in each.
-        context: What all units have in common.
-    """
-
-    advice = "in a script of your own, start the run under 'if __name__ == \"__main__\":', or use workers=0"
-
-    def __init__(self, threads: int, context: WorkerContext) -> None:
-        self._threads, self._context = threads, context
+    threads: int
+    context: WorkerContext
+    advice: str = "in a script of your own, start the run under 'if __name__ == \"__main__\":', or use workers=0"
 
     def recruit(self) -> _Process:
         """A new process."""
-        return _Process(self._threads, self._context)
+        return _Process(self.threads, self.context)
 
     def listen(self, members: Sequence[Member], seconds: float | None) -> Iterable[Member]:
         """Those that said something, or died; see `fei.bench.engine._pool.Crew`."""
-        by_handle: dict[Any, Member] = {}
-        for member in members:
-            assert isinstance(member, _Process), "a crew listens to its own"  # noqa: S101
-            by_handle |= {member.pipe: member, member.process.sentinel: member}
-        return {id(m): m for m in (by_handle[handle] for handle in wait(list(by_handle), seconds))}.values()
+        own = [member for member in members if isinstance(member, _Process)]
+        ready = wait([handle for member in own for handle in member.handles], seconds)
+        return [member for member in own if any(handle in ready for handle in member.handles)]
 
 
 class _Process(Member):
-    """A worker process.
-
-    Attributes:
-        process: The process.
-        pipe: To it and from it.
-    """
+    """A worker process; `handles` are what becomes ready when it says something or dies."""
 
     def __init__(self, threads: int, context: WorkerContext) -> None:
         super().__init__()
         spawn = multiprocessing.get_context("spawn")
-        self.pipe, theirs = spawn.Pipe()
-        self.process = spawn.Process(target=_serve, args=(theirs, threads, context), daemon=True)
+        self._pipe, theirs = spawn.Pipe()
+        self._process = spawn.Process(target=_serve, args=(theirs, threads, context), daemon=True)
         with _interrupts_ignored():  # a child that is still starting is not to be interrupted by Ctrl-C either
-            self.process.start()
+            self._process.start()
         theirs.close()
+        self.handles: tuple[Any, int] = (self._pipe, self._process.sentinel)
 
     def send(self, unit: Unit) -> bool:
         try:
-            self.pipe.send(unit)
+            self._pipe.send(unit)
         except OSError:
             return False
         return True
 
     def said(self) -> Iterator[Said]:
         try:
-            while self.pipe.poll():
-                yield self.pipe.recv()
+            while self._pipe.poll():
+                yield self._pipe.recv()
         except (EOFError, OSError):
             self.dead = True
 
     def dismiss(self) -> None:
         if self.units or not self.started:
-            self.process.terminate()
-        self.pipe.close()
+            self._process.terminate()
+        self._pipe.close()
 
     def kill(self) -> None:
-        self.process.kill()
+        self._process.kill()
 
     def end(self) -> Ending:
-        self.pipe.close()
-        self.process.join(_GRACE)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
-        code = self.process.exitcode or 0
-        if code >= 0:
-            return Ending(f"exit code {code}")
-        with suppress(ValueError):
-            return Ending(f"signal {-code}, {signal.Signals(-code).name}")
-        return Ending(f"signal {-code}")
+        self._pipe.close()
+        self._process.join(_GRACE)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        code = self._process.exitcode or 0
+        names = {each.value: f", {each.name}" for each in signal.Signals}
+        return Ending(f"exit code {code}" if code >= 0 else f"signal {-code}{names.get(-code, '')}")
 
 
 @contextmanager
@@ -118,9 +105,7 @@ def _serve(pipe: Connection[Any, Any], threads: int, context: WorkerContext) -> 
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.stdout = sys.stderr  # what a user's own network prints is not the driver's result
     torch.set_num_threads(threads)
-    from fei.bench.engine.worker import Worker
-
-    worker = (context.make or Worker)(context)
+    worker = context.worker()
     loaded: set[int] = set()
     with suppress(EOFError, OSError):  # the driver is gone, or has let us go
         pipe.send(None)

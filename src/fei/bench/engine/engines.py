@@ -1,4 +1,4 @@
-"""Engines: who computes the units of a run, and where."""
+"""Engines: what computes the units of a run, and where."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import Protocol
 import torch
 
 from fei.bench.context import WorkerContext, attempt
-from fei.bench.engine._pool import Pool
+from fei.bench.engine._pool import Pool, checked_count
 from fei.bench.engine._processes import Processes
 from fei.bench.engine._ray import RayEngine
-from fei.bench.engine.worker import Worker
 from fei.bench.units import Outcome, Unit
 from fei.common.machine import usable_processors
 from fei.errors import InputError
-
-ENGINES = ("local", "ray")
 
 
 class Engine(Protocol):
@@ -31,7 +28,7 @@ class Engine(Protocol):
             context: What they have in common.
 
         Yields:
-            What came of each, in any order.
+            The outcome of each, in any order.
         """
         ...
 
@@ -47,15 +44,12 @@ class LocalEngine:
             among the workers.
 
     Raises:
-        InputError: If one of them is no such number.
+        InputError: If one of them is not such a number.
     """
 
     def __init__(self, workers: int = 0, threads: int | None = None) -> None:
-        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
-            raise InputError(f"workers is {workers!r}; give a whole number, 0 for this process alone.")
-        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-            raise InputError(f"threads is {threads!r}; give a whole number of at least 1.")
-        self.workers, self.threads = workers, threads
+        self.workers = checked_count("workers", workers, 0, "0 for this process alone")
+        self.threads = None if threads is None else checked_count("threads", threads, 1)
 
     def run(self, units: Iterable[Unit], context: WorkerContext) -> Iterator[Outcome]:
         """Compute units; see `Engine`."""
@@ -67,19 +61,14 @@ class LocalEngine:
         return self._run_here(units, context)
 
     def _run_here(self, units: Iterable[Unit], context: WorkerContext) -> Iterator[Outcome]:
-        worker = (context.make or Worker)(context)
+        worker = context.worker()
         with torch_threads(self.threads):
             for unit in units:
                 yield attempt(worker, unit, context.retries)
 
 
 def make_engine(
-    name: str,
-    workers: int = 0,
-    threads: int | None = None,
-    *,
-    address: str | None = None,
-    gpus_per_worker: float | None = None,
+    name: str, workers: int = 0, threads: int | None = None, *, address: str | None = None, gpus: float | None = None
 ) -> Engine:
     """An engine by its name.
 
@@ -87,17 +76,17 @@ def make_engine(
         name: "local" or "ray".
         workers: As the engine takes it.
         threads: As the engine takes it.
-        address: Of a Ray cluster, see `RayEngine`.
-        gpus_per_worker: As for `RayEngine`.
+        address: The address of a Ray cluster, see `RayEngine`.
+        gpus: GPUs per worker, see `RayEngine`.
 
     Raises:
         InputError: If there is no such engine, or it does not take one of these.
     """
-    if name not in ENGINES:
-        raise InputError(f"There is no engine '{name}'; choose one of {', '.join(ENGINES)}.")
     if name == "ray":
-        return RayEngine(workers, threads, address=address, gpus_per_worker=gpus_per_worker or 0)
-    if address is not None or gpus_per_worker is not None:
+        return RayEngine(workers, threads, address=address, gpus_per_worker=gpus or 0)
+    if name != "local":
+        raise InputError(f"There is no engine '{name}'; choose one of local, ray.")
+    if address is not None or gpus is not None:
         option = "address" if address is not None else "gpus-per-worker"
         raise InputError(f"The engine 'local' takes no --{option}; add --engine ray.")
     return LocalEngine(workers, threads)

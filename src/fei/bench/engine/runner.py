@@ -2,34 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from fei.bench.engine._drive import OnProgress, Options, Pace, Run, Summary
-from fei.bench.engine.engines import Engine
+from fei.bench.context import WorkerContext
+from fei.bench.engine.engines import Engine, make_engine
+from fei.bench.plan.catalog import Catalog
 from fei.bench.plan.keys import plan_key
-from fei.bench.store import Store
-from fei.errors import InputError
+from fei.bench.store import MAPS, Link, Store
+from fei.bench.store.exchange import outcomes_of
+from fei.bench.units import BATCH_ROWS, DONE, FAILED, KEPT, Outcome, Unit
+from fei.common.device import choose_device
+from fei.errors import FEIError, InputError
 
 if TYPE_CHECKING:
     from fei.bench.plan import Plan
 
-__all__ = ["OnProgress", "Pace", "Summary", "resume", "run"]
+_SECONDS, _MOST = 0.25, 500  # how long an outcome may wait for its commit while others come, and how many may wait
+_SHARE, _LONGEST = (
+    0.1,
+    30.0,
+)  # on a slow disk: the share of time that commits may take, and how long they may be put off
 
 
-def run(
-    plan: Plan,
-    folder: str | Path,
-    *,
-    engine: str | Engine = "local",
-    workers: int = 0,
-    threads: int | None = None,
-    device: str = "auto",
-    reuse: Sequence[str | Path] = (),
-    unit_timeout: float | None = None,
-    on_progress: OnProgress | None = None,
-) -> Summary:
+@dataclass(frozen=True)
+class Pace:
+    """How fast a run goes.
+
+    Attributes:
+        elapsed: Seconds since the first unit was handed out.
+        rate: Units per second since the first was ready, so that loading does not count; 0 before the second is ready.
+        left: Seconds that the rest will take at this rate; None while that is not known.
+    """
+
+    elapsed: float
+    rate: float
+    left: float | None
+
+
+OnProgress = Callable[[int, int, int, Pace], None]
+"""Called with how many units are done (those of earlier runs included), how many failed, how many there are, and the
+pace."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a call of `run` or `resume` did.
+
+    Attributes:
+        done: Units that were computed.
+        failed: Units of the plan without a result, those of earlier calls included.
+        skipped: Units that were there already, or were taken over from elsewhere.
+        seconds: How long it took.
+    """
+
+    done: int
+    failed: int
+    skipped: int
+    seconds: float
+
+
+class RunOptions(TypedDict, total=False):
+    """How a run is computed: the keyword arguments of `run` and `resume`.
+
+    Attributes:
+        engine: "local" (the default), "ray" for a Ray of its own on this machine, a `fei.bench.RayEngine` for a
+            cluster, or an engine of your own.
+        workers: Processes; 0 (the default) to compute in this one, with "ray" as many as there is room for.
+        threads: Torch's threads in each, see `fei.bench.LocalEngine` and `fei.bench.RayEngine`.
+        device: "cpu", "cuda", "mps" or "auto" (the default).
+        reuse: Folders of other runs, or exports, whose results are taken over where they belong to this plan.
+        retry_failed: Whether units that failed in an earlier call are tried again.
+        unit_timeout: Seconds that a unit, with its further attempts, may take in a worker; the same for loading a
+            network. What takes longer is ended, tried again in another worker, and in the end recorded as failed.
+        on_progress: Called as units are ready.
+    """
+
+    engine: str | Engine
+    workers: int
+    threads: int | None
+    device: str
+    reuse: Sequence[str | Path]
+    retry_failed: bool
+    unit_timeout: float | None
+    on_progress: OnProgress | None
+
+
+def run(plan: Plan, folder: str | Path, **options: Unpack[RunOptions]) -> RunSummary:
     """Compute what a plan asks for; in a folder where that was begun, what is missing.
 
     A plan that was finished there is not looked at again: neither its networks nor its images are loaded.
@@ -37,56 +103,27 @@ def run(
     Args:
         plan: The plan.
         folder: Where the results go; made if it is not there.
-        engine: "local", "ray" for a Ray of its own on this machine, a `fei.bench.RayEngine` for a cluster, or an engine
-            of your own.
-        workers: Processes; 0 to compute in this one, of "ray" as many as there is room for.
-        threads: Torch's threads in each, see `fei.bench.LocalEngine` and `fei.bench.RayEngine`.
-        device: "cpu", "cuda", "mps" or "auto".
-        reuse: Folders of other runs, or exports, whose results are taken over where they are of this plan.
-        unit_timeout: Seconds that a unit, with its further attempts, may take in a worker, and the loading of a network
-            as well. What takes longer is ended, tried again in another worker, and recorded as failed in the end.
-        on_progress: Called as units are ready.
+        options: How to compute, see `RunOptions`.
 
     Returns:
-        How many were computed, failed, and skipped.
+        How many units were computed, failed, and skipped.
 
     Raises:
         InputError: If the folder holds another plan's run, another process works on it, or something that was asked
             for does not exist.
         DataError: If the disk is full, or files cannot be used.
     """
-    place = Path(folder)
-    options = Options(engine, workers, threads, device, tuple(reuse), on_progress, False, unit_timeout)
-    with _begun(place, plan) as store:
-        return Run(store, plan, options).go()
+    with _begun(Path(folder), plan) as store:
+        return _Run(store, plan, options).go()
 
 
-def resume(
-    folder: str | Path,
-    plan: Plan | None = None,
-    *,
-    engine: str | Engine = "local",
-    workers: int = 0,
-    threads: int | None = None,
-    device: str = "auto",
-    reuse: Sequence[str | Path] = (),
-    retry_failed: bool = False,
-    unit_timeout: float | None = None,
-    on_progress: OnProgress | None = None,
-) -> Summary:
+def resume(folder: str | Path, plan: Plan | None = None, **options: Unpack[RunOptions]) -> RunSummary:
     """Go on with a run.
 
     Args:
         folder: Where it is.
         plan: A changed plan, which takes the place of the run's; all results that it shares with the old one are kept.
-        engine: As for `run`.
-        workers: As for `run`.
-        threads: As for `run`.
-        device: As for `run`.
-        reuse: As for `run`.
-        retry_failed: Whether units that failed are tried again.
-        unit_timeout: As for `run`.
-        on_progress: As for `run`.
+        options: How to compute, see `RunOptions`.
 
     Returns:
         As for `run`.
@@ -95,9 +132,8 @@ def resume(
         InputError: As for `run`.
         DataError: As for `run`.
     """
-    options = Options(engine, workers, threads, device, tuple(reuse), on_progress, retry_failed, unit_timeout)
     with Store.open(Path(folder)) as store:
-        return Run(store, plan or store.plan, options).go()
+        return _Run(store, plan or store.plan, options).go()
 
 
 def _begun(folder: Path, plan: Plan) -> Store:
@@ -113,3 +149,192 @@ def _begun(folder: Path, plan: Plan) -> Store:
             f"{folder} --plan NEW.toml, which keeps its results."
         )
     return store
+
+
+class _Run:
+    """One call: from what is there to what the plan asks for."""
+
+    def __init__(self, store: Store, plan: Plan, options: RunOptions) -> None:
+        if unknown := options.keys() - RunOptions.__annotations__.keys():
+            raise TypeError(f"a run has no option {', '.join(sorted(unknown))}")
+        self._store, self._plan, self._options = store, plan, options
+        self._reuse = [Path(path) for path in options.get("reuse", ())]
+        self._todo: dict[str, frozenset[str]] = {}  # the missing groups of each unit
+        self._split: set[str] = set()  # units that are handed out in two parts
+        self._pending: list[Outcome] = []
+        self._total = self._done = self._failed = self._skipped = self._ready = 0
+        self._started = self._first = self._next_commit = time.monotonic()
+        self._told_rows = False
+
+    def go(self) -> RunSummary:
+        """Do it."""
+        start = time.monotonic()
+        engine, device = self._engine(), choose_device(self._options.get("device", "auto"))
+        if not self._is_complete():
+            catalog = Catalog(self._plan)
+            unusable = self._find_missing(catalog)
+            self._take_over()
+            folders = [folder / MAPS for folder in (self._store.folder, *self._reuse)]
+            context = WorkerContext.of(
+                self._plan,
+                catalog,
+                device.type,
+                retries=self._plan.retries,
+                unit_timeout=self._options.get("unit_timeout"),
+                maps=tuple(str(folder.resolve()) for folder in folders if folder.is_dir()),
+            )
+            if unusable:
+                self._drive(self._give_up(catalog, context))
+            self._drive(engine.run(self._units(catalog), context))
+            if not self._todo and not self._store.counts()["pending"]:
+                self._store.set_meta(complete=plan_key(self._plan))
+        return RunSummary(self._done, self._failed, self._skipped, time.monotonic() - start)
+
+    def _engine(self) -> Engine:
+        timeout, engine = self._options.get("unit_timeout"), self._options.get("engine", "local")
+        if timeout is not None and not 0 < timeout < math.inf:
+            raise InputError(f"`unit_timeout` is {timeout!r}; give a number of seconds above 0.")
+        if not isinstance(engine, str):
+            return engine
+        return make_engine(engine, self._options.get("workers", 0), self._options.get("threads"))
+
+    def _is_complete(self) -> bool:
+        """Whether this very plan was finished before: then not even its networks are loaded."""
+        if self._store.meta("complete") != plan_key(self._plan):
+            return False
+        counts = self._store.counts()
+        if counts[FAILED] and self._options.get("retry_failed"):
+            return False
+        self._skipped, self._failed, self._total = counts[DONE], counts[FAILED], sum(counts.values())
+        self._report()
+        return True
+
+    def _find_missing(self, catalog: Catalog) -> bool:
+        """Link the plan's units and note what each still lacks; True if some cannot be computed anyway."""
+        complete, failed = self._store.done_groups(), self._store.failed()
+        given_up, healed, unusable = set[str](), set[str](), False
+        none: frozenset[str] = frozenset()
+        shared: dict[frozenset[str], frozenset[str]] = {}  # few sets, for many units
+
+        def links() -> Iterator[Link]:
+            nonlocal unusable
+            for entry in catalog.entries():
+                unit = entry.unit
+                missing = frozenset(unit.scores) - complete.get(unit.key, none)
+                if missing and unit.key in failed and not self._options.get("retry_failed"):
+                    given_up.add(unit.key)
+                elif missing:
+                    missing |= self._todo.get(unit.key, none)
+                    self._todo[unit.key] = shared.setdefault(missing, missing)
+                    unusable = unusable or entry.problem is not None
+                elif unit.key in failed:
+                    healed.add(unit.key)
+                yield unit.pair, unit.method, unit.item, unit.seed, unit.kind, unit.key
+
+        changed = self._plan if self._store.plan_key != plan_key(self._plan) else None
+        self._store.link(links(), changed, [network.layers for network in catalog.networks])
+        self._store.set_done(healed - given_up - self._todo.keys())
+        self._store.set_meta(complete="", problems=json.dumps(catalog.problems))
+        self._total = sum(self._store.counts().values())
+        self._failed = len(given_up)
+        self._skipped = self._total - self._failed - len(self._todo)
+        return unusable
+
+    def _take_over(self) -> None:
+        """Keep what other runs have of the missing units."""
+        for path in self._reuse:
+            for outcome in outcomes_of(path, self._todo):
+                missing = self._todo.get(outcome.key, frozenset())
+                kept = outcome.map if KEPT in missing else None
+                groups = [name for name in outcome.groups if name != KEPT] + ([] if kept is None else [KEPT])
+                if missing.isdisjoint(groups):
+                    continue
+                self._pending.append(replace(outcome, groups=tuple(groups), map=kept, status=DONE, error=None))
+                self._todo[outcome.key] = missing.difference(groups)
+                if not self._todo[outcome.key]:
+                    del self._todo[outcome.key]
+                    self._skipped += 1
+                if len(self._pending) >= _MOST:
+                    self._commit()
+            self._commit()
+
+    def _give_up(self, catalog: Catalog, context: WorkerContext) -> Iterator[Outcome]:
+        """The units that cannot be computed, with the reason."""
+        for entry in catalog.entries():
+            if entry.problem is not None and entry.unit.key in self._todo:
+                del self._todo[entry.unit.key]
+                yield context.failure(entry.unit, entry.problem)
+
+    def _units(self, catalog: Catalog) -> Iterator[Unit]:
+        """The units with what they lack. Where two pairs want different scores of one unit, each asks for its own."""
+        for entry in catalog.entries():
+            unit = entry.unit
+            missing = self._todo.get(unit.key, frozenset())
+            wanted = tuple(group for group in unit.scores if group in missing)
+            if not wanted:
+                continue
+            rest = missing.difference(wanted)
+            if rest:
+                self._todo[unit.key] = rest
+                self._split.add(unit.key)
+            else:
+                del self._todo[unit.key]
+            yield replace(unit, scores=wanted)
+
+    def _drive(self, outcomes: Iterator[Outcome]) -> None:
+        """Commit outcomes as they come; on any failure, Ctrl-C included, what has come is committed first."""
+        self._started, self._ready = time.monotonic(), 0
+        self._report()
+        try:
+            for outcome in outcomes:
+                self._pending.append(outcome)
+                self._tally(outcome)
+                if len(self._pending) >= _MOST or time.monotonic() >= self._next_commit:
+                    self._commit()
+            self._commit()
+        except BaseException:
+            with suppress(FEIError):
+                self._commit()
+            raise
+        finally:
+            if isinstance(outcomes, Generator):
+                outcomes.close()
+
+    def _tally(self, outcome: Outcome) -> None:
+        if outcome.key in self._split:  # the other part is still to come
+            self._split.discard(outcome.key)
+        elif outcome.status == DONE:
+            self._done += 1
+        else:
+            self._failed += 1
+        self._first = time.monotonic() if not self._ready else self._first
+        self._ready += 1
+        rows = next((value for metric, _, _, value in outcome.scores if metric == BATCH_ROWS), None)
+        if rows is not None and not self._told_rows:
+            self._told_rows = True
+            warnings.warn(
+                f"Memory ran out, first with the method '{outcome.method}' on '{outcome.item}'; the run goes on with "
+                f"fewer rows in a forward pass, there {rows:g}, and units that were computed this way tell how many in "
+                f"their score '{BATCH_ROWS}', since the last digits may depend on it.",
+                stacklevel=2,
+            )
+
+    def _commit(self) -> None:
+        start = time.monotonic()
+        if self._pending:
+            self._store.commit(self._pending)
+            self._pending.clear()
+        now = time.monotonic()
+        # on a slow disk less often, so that workers do not wait for it
+        self._next_commit = now + min(_LONGEST, max(_SECONDS, (now - start) * (1 / _SHARE - 1)))
+        self._report()
+
+    def _report(self) -> None:
+        tell = self._options.get("on_progress")
+        if tell is None:
+            return
+        now, done = time.monotonic(), self._skipped + self._done
+        rate = (self._ready - 1) / max(now - self._first, 1e-9) if self._ready > 1 else 0.0
+        rest = self._total - done - self._failed
+        left = rest / rate if rate else None if rest else 0.0
+        tell(done, self._failed, self._total, Pace(now - self._started, rate, left))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,12 @@ import torch
 from torch import Tensor
 
 from fei import methods, metrics, models
-from fei.bench.context import Network, WorkerContext, sentence
+from fei.bench.context import PlannedNetwork, WorkerContext, sentence
 from fei.bench.engine._measure import Findings, Subject, measure
 from fei.bench.engine._memory import Rows, out_of_memory
 from fei.bench.plan.keys import model_fingerprint
 from fei.bench.store.disk import read_map
-from fei.bench.units import (
-    BATCH_ROWS,
-    BLACK_IMAGE,
-    DONE,
-    FAILED,
-    KEPT,
-    MAP,
-    SANITY,
-    Outcome,
-    Score,
-    Unit,
-    storable,
-)
+from fei.bench.units import BATCH_ROWS, BLACK_IMAGE, DONE, FAILED, KEPT, MAP, SANITY, Outcome, Unit, storable
 from fei.data import Box, read_image
 from fei.errors import InputError, ModelError
 from fei.metrics.perturbation import check_maps
@@ -62,7 +51,9 @@ class Worker:
         self._loaded: tuple[str, Classifier | None, str | None] = ("", None, None)
         self._picture: _Picture | None = None
         self._trials: tuple[int, dict[int, Trial]] | None = None
-        self._methods: dict[int, methods.Method] = {}
+        self._method = cache(
+            lambda index: methods.create(context.recipes[index].name, **context.recipes[index].options)
+        )
         self._rows = Rows()
 
     def prepare(self, pair: int) -> str | None:
@@ -115,12 +106,12 @@ class Worker:
             return outcome
         return replace(outcome, scores=(*outcome.scores, (BATCH_ROWS, "", "", float(min(fewer)))))
 
-    def _load(self, network: Network) -> Classifier:
+    def _load(self, network: PlannedNetwork) -> Classifier:
         classifier = models.load(network.model)
         if model_fingerprint(classifier) != network.fingerprint:
             raise ModelError(
-                f"The network '{network.model}' is another one each time it is loaded, so its results could not be "
-                "taken up again; save its weights to a checkpoint and name that."
+                f"The network '{network.model}' is another one each time it is loaded, so a run could not go on with "
+                "its results; save its weights to a checkpoint and name that."
             )
         return classifier.to(torch.device(self._context.device)).eval()
 
@@ -130,11 +121,10 @@ class Worker:
         assert classifier is not None, "a network is loaded before a unit is computed"  # noqa: S101
         return classifier
 
-    def _method(self, index: int) -> methods.Method:
-        if index not in self._methods:
-            recipe = self._context.recipes[index]
-            self._methods[index] = methods.create(recipe.name, **recipe.options)
-        return self._methods[index]
+    def _costed(self, unit: Unit, call: Callable[..., Any], *given: Any, **more: Any) -> tuple[Any, metrics.Cost]:
+        """What something makes of the network, with as many rows in a pass as memory allows, and what that cost."""
+        more |= {"generator": torch.Generator().manual_seed(unit.seed), "batch_size": self._rows.fewer.get(unit.method)}
+        return metrics.measure_cost(self._classifier, lambda: call(self._classifier, *given, **more))
 
     def _look(self, path: str) -> _Picture:
         """Read an image and what the network says of it; the one read last is kept for the next method."""
@@ -144,9 +134,7 @@ class Worker:
             with torch.no_grad():
                 probabilities = self._classifier(inputs).float().softmax(1)[0]
             if not probabilities.isfinite().all():
-                raise ModelError(
-                    "the model's output holds NaN or infinite values; check its weights and its input range"
-                )
+                raise ModelError("The model's output holds NaN or infinite values; check its weights and input range.")
             self._picture = _Picture(path, inputs, image.size, probabilities)
         return self._picture
 
@@ -155,7 +143,9 @@ class Worker:
         predicted = int(picture.probabilities.argmax())
         target = predicted if unit.target is None else unit.target
         if not 0 <= target < classes:
-            raise InputError(f"class {target} of the data set is none of the network's {classes} classes")
+            raise InputError(
+                f"Class {target} of the data set is none of the network's {classes} classes; choose other data."
+            )
         counted = self._context.networks[unit.pair].classes
         known = unit.truth is not None and counted in {None, classes}
         return {
@@ -168,34 +158,21 @@ class Worker:
     def _map(self, unit: Unit) -> Outcome:
         picture = self._look(unit.path)
         facts = self._about_target(unit, picture)
-        network = self._context.networks[unit.pair]
         maps = self._kept_map(unit, picture.inputs)
         if maps is None:
-            method = self._method(unit.method)
-            generator = torch.Generator().manual_seed(unit.seed)
-            made, cost = metrics.measure_cost(
-                self._classifier,
-                lambda: method(
-                    self._classifier,
-                    picture.inputs,
-                    facts["target"],
-                    generator=generator,
-                    batch_size=self._rows.fewer.get(unit.method),
-                ),
-            )
+            made, cost = self._costed(unit, self._method(unit.method), picture.inputs, facts["target"])
             # as kept maps are, so that a kept map has the scores of a fresh one
             maps = check_maps(made, picture.inputs)[:, None].float()
             facts |= vars(cost)
-        boxes = _visible(self._classifier.place_boxes(unit.boxes, picture.size))
         subject = Subject(
-            self._classifier,
-            picture.inputs,
-            maps,
-            facts["target"],
-            boxes,
-            network.wanted,
-            unit.seed,
-            self._context.batch_size,
+            model=self._classifier,
+            inputs=picture.inputs,
+            maps=maps,
+            target=facts["target"],
+            boxes=_visible(self._classifier.place_boxes(unit.boxes, picture.size)),
+            layers=self._context.networks[unit.pair].wanted,
+            seed=unit.seed,
+            batch_size=self._context.batch_size,
         )
         findings = self._measured(subject, unit.scores)
         keeps = KEPT in unit.scores
@@ -233,19 +210,8 @@ class Worker:
 
     def _black_image(self, unit: Unit) -> Outcome:
         trial = self._trial(unit)
-        method: Any = self._method(unit.method)
-        result, cost = metrics.measure_cost(
-            self._classifier,
-            lambda: metrics.black_image(
-                self._classifier,
-                method,
-                trials=1,
-                targets=trial.target,
-                references=trial.reference[None],
-                generator=torch.Generator().manual_seed(unit.seed),
-                batch_size=self._rows.fewer.get(unit.method),
-            ),
-        )
+        given = {"trials": 1, "targets": trial.target, "references": trial.reference[None]}
+        result, cost = self._costed(unit, metrics.black_image, self._method(unit.method), **given)
         numbers = {"fired": float(result.success[0]), "phi": float(result.phi[0]), "gain": float(result.gains[0])}
         return self._context.outcome(
             unit,
@@ -264,36 +230,29 @@ class Worker:
             self._trials = (unit.seed, {trial.number: trial for trial in drawn})
         trial = self._trials[1].get(int(unit.item))
         if trial is None:
-            raise InputError(f"trial {unit.item} has no class that the network sees neither in black nor in a colour")
+            raise InputError(
+                f"Trial {unit.item} has no class that the network sees neither in black nor in a colour; ask for fewer "
+                "trials."
+            )
         return trial
 
     def _sanity(self, unit: Unit) -> Outcome:
         picture = self._look(unit.path)
         facts = self._about_target(unit, picture)
-        result, cost = metrics.measure_cost(
-            self._classifier,
-            lambda: metrics.cascading_randomization(
-                self._classifier,
-                self._method(unit.method),
-                picture.inputs,
-                target=facts["target"],
-                layers=self._context.sanity_layers,
-                generator=torch.Generator().manual_seed(unit.seed),
-                batch_size=self._rows.fewer.get(unit.method),
-            ),
-        )
+        given = {"target": facts["target"], "layers": self._context.sanity_layers}
+        method = self._method(unit.method)
+        result, cost = self._costed(unit, metrics.cascading_randomization, method, picture.inputs, **given)
         stages = [f"{i:02d} {name.removeprefix('network.')}" for i, name in enumerate(result.layers, 1)]
-        scores: list[Score] = [
-            (metric, "", stage, float(value))
-            for metric, values in result.similarity.items()
-            for stage, value in zip(stages, values[:, 0], strict=True)
-        ]
         keeps = KEPT in unit.scores
         # passes are not counted: they are those of a copy
         return self._context.outcome(
             unit,
             DONE,
-            scores=tuple(scores),
+            scores=tuple(
+                (metric, "", stage, float(value))
+                for metric, values in result.similarity.items()
+                for stage, value in zip(stages, values[:, 0], strict=True)
+            ),
             groups=(SANITY, KEPT) if keeps else (SANITY,),
             map=result.maps[:, 0, 0].float().cpu().numpy() if keeps else None,
             seconds=cost.seconds,

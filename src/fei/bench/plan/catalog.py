@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fei import data, models
-from fei.bench.context import Network, Recipe, sentence
+from fei.bench.context import PlannedNetwork, Recipe, sentence
 from fei.bench.plan.keys import canonical, feature_layers, file_digest, key_of, model_fingerprint
 from fei.bench.units import (
     BLACK_IMAGE,
@@ -184,10 +184,10 @@ def _survey(spec: str) -> tuple[str, tuple[str, ...], str | None]:
 
 def _network(
     pair: Pair, dataset: Dataset | None, fingerprint: str, layers: tuple[str, ...], problem: str | None
-) -> Network:
+) -> PlannedNetwork:
     classes = None if dataset is None or dataset.classes is None else len(dataset.classes)
     found = tuple(name.removeprefix("network.") for name in layers)
-    return Network(pair.model, fingerprint, pair.data or "", pair.layers or found, pair.layers, classes, problem)
+    return PlannedNetwork(pair.model, fingerprint, pair.data or "", pair.layers or found, pair.layers, classes, problem)
 
 
 def _look_at(item: Item) -> _Image:

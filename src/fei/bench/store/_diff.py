@@ -1,4 +1,4 @@
-"""What two runs say differently."""
+"""How the numbers of two runs differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fei.bench.store._store import Store
-from fei.bench.store.disk import DATABASE, connect_readonly, explained
+from fei.bench.store.disk import DATABASE, connect_readonly, dictionaries, explained
 
 _WHERE = ("pair", "method", "kind", "metric", "protocol", "layer")
 _WHAT = (*_WHERE, "item", "seed")
@@ -23,8 +23,8 @@ class Difference:
         differing: How many of them are not equal.
         only_first: Scores that only the first run has.
         only_second: Scores that only the second has.
-        largest: The largest differences: what, both values, and whether the unit is the same by its key; if it is, the
-            same computation came out differently, else the plans mean different computations by the same names.
+        largest: The largest differences: of what, both values, and whether both units have the same key. If they have,
+            the same computation came out differently; if not, the plans mean different computations by the same names.
         means: Mean values over images and seeds that both have, and the largest single difference, where they differ.
     """
 
@@ -37,7 +37,7 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """Whether both runs say the same, and of the same things."""
+        """Whether both runs have the same scores, with the same values."""
         return not (self.differing or self.only_first or self.only_second)
 
 
@@ -47,7 +47,7 @@ def diff(first: Store, second: Store, *, most: int = 20) -> Difference:
     Args:
         first: A run.
         second: Another.
-        most: How many of the largest differences to tell.
+        most: How many of the largest differences to list.
     """
     with explained(first.folder), contextlib.closing(connect_readonly(first.folder)) as sql:
         address = (second.folder / DATABASE).resolve().as_uri()
@@ -66,30 +66,18 @@ def diff(first: Store, second: Store, *, most: int = 20) -> Difference:
         def count(query: str) -> int:
             return int(sql.execute(f"SELECT count(*) FROM {query}").fetchone()[0])  # noqa: S608
 
-        common = count("both")
-        return Difference(
-            common,
-            count("both WHERE value IS NOT other"),
-            count("ours") - common,
-            count("theirs") - common,
-            _dictionaries(
-                sql.execute(
-                    f"SELECT {names}, value AS first, other AS second, apart AS difference, same_unit FROM both "  # noqa: S608
-                    "WHERE value IS NOT other ORDER BY apart DESC LIMIT ?",
-                    (most,),
-                )
-            ),
-            _dictionaries(
-                sql.execute(
-                    f"SELECT {', '.join(_WHERE)}, count(*) AS count, avg(value) AS first, avg(other) AS second, "  # noqa: S608
-                    "avg(other) - avg(value) AS difference, max(apart) AS largest, "
-                    "sum(value IS NOT other) AS differing "
-                    f"FROM both GROUP BY {', '.join(_WHERE)} HAVING differing > 0 ORDER BY abs(difference) DESC"
-                )
-            ),
+        largest = dictionaries(
+            sql,
+            f"SELECT {names}, value AS first, other AS second, apart AS difference, same_unit FROM both "  # noqa: S608
+            f"WHERE value IS NOT other ORDER BY apart DESC, {names} LIMIT ?",
+            most,
         )
-
-
-def _dictionaries(found: Any) -> list[dict[str, Any]]:
-    names = [column[0] for column in found.description]
-    return [dict(zip(names, row, strict=True)) for row in found]
+        where = ", ".join(_WHERE)
+        means = dictionaries(
+            sql,
+            f"SELECT {where}, count(*) AS count, avg(value) AS first, avg(other) AS second, "  # noqa: S608
+            "avg(other) - avg(value) AS difference, max(apart) AS largest, sum(value IS NOT other) AS differing "
+            f"FROM both GROUP BY {where} HAVING differing > 0 ORDER BY abs(difference) DESC, {where}",
+        )
+        common, differing = count("both"), count("both WHERE value IS NOT other")
+        return Difference(common, differing, count("ours") - common, count("theirs") - common, largest, means)

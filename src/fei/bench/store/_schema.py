@@ -6,6 +6,7 @@ import json
 import platform
 import sqlite3
 from contextlib import closing
+from dataclasses import MISSING, fields
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -55,10 +56,7 @@ CREATE VIEW results AS
 """
 
 # What came of a unit. What a later computation leaves open (the cost, where a kept map was read) stays as it was.
-UNIT_COLUMNS = (
-    "key", "kind", "model", "data", "item", "method", "config", "target", "label", "probability", "correct", "seed",
-    "status", "error", "attempts", "seconds", "forwards", "backwards", "peak_bytes", "threads", "finished",
-)  # fmt: skip
+UNIT_COLUMNS = tuple(each.name for each in fields(Outcome) if each.name not in {"scores", "curves", "groups", "map"})
 _NEWEST = ("status", "error", "attempts", "finished")
 PUT_UNIT = (
     f"INSERT INTO units({', '.join(UNIT_COLUMNS)}) VALUES ({', '.join('?' * len(UNIT_COLUMNS))}) "  # noqa: S608
@@ -96,14 +94,19 @@ def lay_out(sql: sqlite3.Connection, plan: Plan) -> None:
     put_plan(sql, plan)
 
 
+def version(sql: sqlite3.Connection) -> str | None:
+    """The schema of a run; None where none was laid out yet."""
+    if not sql.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'").fetchall():
+        return None
+    found = sql.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall()
+    return str(found[0][0]) if found else "?"
+
+
 _OBJECTS = "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
 _MAY_BE_NULL = {
     "meta": {"value"},
     "pairs": {"data"},
-    "units": {
-        *("target", "label", "probability", "correct", "error", "attempts", "seconds", "forwards", "backwards"),
-        *("peak_bytes", "threads", "finished"),
-    },
+    "units": {each.name for each in fields(Outcome) if each.default is not MISSING},
     "scores": {"value"},
 }
 
@@ -114,10 +117,10 @@ def flaw(sql: sqlite3.Connection) -> str | None:
     found = set(sql.execute(_OBJECTS))
     if not expected <= found or any(kind == "trigger" for kind, *_ in found):
         return "its tables are not those of a run"
-    if sql.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+    if sql.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
         return "it is damaged"
     for table, wrong in wrong_cells.items():
-        if sql.execute(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1").fetchone():  # noqa: S608
+        if sql.execute(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1").fetchall():  # noqa: S608
             return f"its table '{table}' holds what no run writes"
     return None
 

@@ -11,21 +11,13 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fei.bench.store import _schema
-from fei.bench.store.disk import (
-    DATABASE,
-    connect,
-    connect_readonly,
-    explained,
-    read_map,
-    schema_version,
-)
+from fei.bench.store.disk import DATABASE, connect, connect_readonly, dictionaries, explained, read_map
 from fei.bench.store.outcomes import stored_json
 from fei.bench.units import DONE, FAILED, KEPT, Outcome
 from fei.common.files import replacing
@@ -36,12 +28,13 @@ if TYPE_CHECKING:
     from fei.bench.plan import Plan
 
 PLAN, MAPS = "plan.toml", "maps"
+_PARTS = ".fei-" + "[0-9a-f]" * 16  # files that are being written, see `fei.common.files.replacing`
 
 Link = tuple[int, int, str, int, str, str]
 """A row of `plan_units`: pair, method, item, seed, kind and the unit's key."""
 
 
-class Store:
+class Store(contextlib.AbstractContextManager["Store"]):
     """The one file of a run; made by `create` or `open`.
 
     Attributes:
@@ -50,6 +43,7 @@ class Store:
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, lock: Lock | None) -> None:
         self.folder, self._connection, self._lock = folder, connection, lock
+        self._plan: Plan | None = None
 
     @classmethod
     def exists(cls, folder: Path) -> bool:
@@ -58,8 +52,11 @@ class Store:
 
     @classmethod
     def begun(cls, folder: Path) -> bool:
-        """Whether that run is more than an empty file, as a crash in the first moment leaves it."""
-        return cls.exists(folder) and schema_version(Path(folder)) is not None
+        """Whether that run is more than an empty file, which a crash in the first moment leaves."""
+        if not cls.exists(folder):
+            return False
+        with explained(folder), contextlib.closing(connect_readonly(Path(folder))) as connection:
+            return _schema.version(connection) is not None
 
     @classmethod
     def create(cls, folder: Path, plan: Plan) -> Self:
@@ -84,17 +81,19 @@ class Store:
                 f"The run folder '{folder}' cannot be made ({error.strerror}); choose another one."
             ) from error
         with contextlib.ExitStack() as undo, explained(folder):
-            lock = Lock(folder)
-            undo.callback(lock.release)
+            lock = _locked(folder, undo)
             if cls.begun(folder):
                 raise InputError(f"'{folder}' holds a run already; choose another folder, or go on with that run.")
-            _refuse_other_file(folder / PLAN, plan.text)
+            file = folder / PLAN
+            # a plan that someone put there is theirs, unless it is the one that would be written
+            if file.exists() and file.read_bytes() != plan.text.encode():
+                raise InputError(f"'{file}' is there already and is not this plan; choose another folder for the run.")
             connection = connect(folder)
             undo.callback(connection.close)
             store = cls(folder, connection, lock)
             with store._transaction() as sql:
                 _schema.lay_out(sql, plan)
-            _write_plan(folder, plan.text)
+            store._write_plan(plan.text)
             undo.pop_all()
             return store
 
@@ -104,7 +103,7 @@ class Store:
 
         Args:
             folder: Where it is.
-            readonly: To read alone: also while another process works on it.
+            readonly: Only to read; possible also while another process works on it.
 
         Returns:
             The store.
@@ -116,32 +115,36 @@ class Store:
         folder = Path(folder)
         if not cls.exists(folder):
             raise InputError(f"There is no run in '{folder}'; give the folder of one, which holds {DATABASE}.")
-        if readonly:
-            _check(folder)
-            with explained(folder):
-                return cls(folder, connect_readonly(folder), None)
         with contextlib.ExitStack() as undo, explained(folder):
-            lock = Lock(folder)
-            undo.callback(lock.release)
-            _check(folder)  # before a connection that writes touches the file
-            store = cls(folder, connect(folder), lock)
+            lock = None if readonly else _locked(folder, undo)
+            connection = connect_readonly(folder)
+            undo.callback(connection.close)
+            _check(folder, connection)  # before a connection that writes touches the file
+            if lock is not None:
+                connection.close()
+                connection = connect(folder)
             undo.pop_all()
-            return store
+            return cls(folder, connection, lock)
 
     @property
     def plan(self) -> Plan:
-        """What the run computes."""
+        """What the run computes; parsed again only if it has changed."""
         from fei.bench.plan import parse_plan
 
-        try:
-            plan = parse_plan(self.meta("plan_text") or "")
-        except InputError as error:
-            raise DataError(f"The plan of the run in '{self.folder}' cannot be used any more: {error}") from error
-        if self.rows("SELECT (SELECT count(*) FROM pairs), (SELECT count(*) FROM methods)") != [
-            (len(plan.pairs), len(plan.methods))
-        ]:
-            raise DataError(f"The plan of the run in '{self.folder}' is not that of its tables; restore it.")
-        return plan
+        text = self.meta("plan_text") or ""
+        if self._plan is None or self._plan.text != text:
+            try:
+                plan = parse_plan(text)
+            except InputError as error:
+                reason = str(error).rstrip(".")
+                raise DataError(
+                    f"The plan in '{self.folder}' cannot be used any more ({reason}); restore it."
+                ) from error
+            counts = self.rows("SELECT (SELECT count(*) FROM pairs), (SELECT count(*) FROM methods)")
+            if counts != [(len(plan.pairs), len(plan.methods))]:
+                raise DataError(f"The plan of the run in '{self.folder}' is not that of its tables; restore it.")
+            self._plan = plan
+        return self._plan
 
     @property
     def plan_key(self) -> str:
@@ -150,7 +153,7 @@ class Store:
 
     @property
     def versions(self) -> dict[str, str]:
-        """With what the run was begun."""
+        """The versions of the software that the run was begun with."""
         found = stored_json(self.meta("versions") or "{}")
         if not isinstance(found, dict):
             raise DataError(f"The database in '{self.folder}' names no versions; restore it, or begin another run.")
@@ -174,9 +177,7 @@ class Store:
     def results(self, kind: str = "map") -> list[dict[str, Any]]:
         """The numbers of one kind of unit: a dictionary for each row of the view `results`."""
         with explained(self.folder):
-            found = self._connection.execute("SELECT * FROM results WHERE kind = ?", (kind,))
-            names = [column[0] for column in found.description]
-            return [dict(zip(names, row, strict=True)) for row in found]
+            return dictionaries(self._connection, "SELECT * FROM results WHERE kind = ?", kind)
 
     def counts(self) -> dict[str, int]:
         """How many of the plan's units are "done", "failed" and "pending"; one that two rows share counts once."""
@@ -188,7 +189,7 @@ class Store:
 
     def done_groups(self) -> dict[str, frozenset[str]]:
         """The score groups that are complete, of each unit that has any."""
-        kept = self._kept()
+        kept = {file.stem for file in (self.folder / MAPS).glob("*.npy")}
         shared: dict[frozenset[str], frozenset[str]] = {}  # few sets, for many units
         found: dict[str, frozenset[str]] = {}
         sql = "SELECT unit, group_concat(name, char(10)) FROM groups GROUP BY unit"
@@ -237,7 +238,7 @@ class Store:
             sql.executemany(_schema.PUT_GROUP, ((o.key, group) for o in outcomes for group in o.groups))
 
     def link(self, rows: Iterable[Link], plan: Plan | None = None, layers: Sequence[Sequence[str]] = ()) -> None:
-        """Say which units the plan consists of; what another plan named before is no longer linked, and not lost.
+        """Say which units the plan consists of; units of an earlier plan are then no longer linked, but not lost.
 
         Failed units of which nothing is left, neither a link nor a number, are forgotten.
 
@@ -261,7 +262,7 @@ class Store:
             )
         if plan is not None:
             with explained(self.folder):
-                _write_plan(self.folder, plan.text)
+                self._write_plan(plan.text)
 
     def set_done(self, keys: Iterable[str]) -> None:
         """Mark units as done that failed over something the plan no longer asks for."""
@@ -278,12 +279,7 @@ class Store:
             self._lock.release()
         self._connection.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextlib.contextmanager
@@ -298,31 +294,31 @@ class Store:
                     self._connection.execute("ROLLBACK")
                 raise
 
-    def _kept(self) -> frozenset[str]:
-        folder = self.folder / MAPS
-        return frozenset(file.stem for file in folder.glob("*.npy")) if folder.is_dir() else frozenset()
-
     def _keep_map(self, key: str, values: NDArray[np.float32]) -> None:
         folder = self.folder / MAPS
         folder.mkdir(exist_ok=True)
         with replacing(folder / f"{key}.npy") as file:
             np.save(file, np.asarray(values, dtype=np.float32), allow_pickle=False)
 
-
-def _write_plan(folder: Path, text: str) -> None:
-    with replacing(folder / PLAN) as file:
-        file.write(text.encode())
-
-
-def _refuse_other_file(file: Path, text: str) -> None:
-    """A plan that someone put into the folder is theirs, unless it is the one that would be written."""
-    if file.exists() and file.read_bytes() != text.encode("utf-8"):
-        raise InputError(f"'{file}' is there already and is not this plan; choose another folder for the run.")
+    def _write_plan(self, text: str) -> None:
+        with replacing(self.folder / PLAN) as file:
+            file.write(text.encode())
 
 
-def _check(folder: Path) -> None:
+def _locked(folder: Path, undo: contextlib.ExitStack) -> Lock:
+    """The right to write to a run. What a driver that was killed while it wrote left behind is removed."""
+    lock = Lock(folder)
+    undo.callback(lock.release)
+    for part in (*folder.glob(_PARTS), *(folder / MAPS).glob(_PARTS)):
+        with contextlib.suppress(OSError):  # another program's, or gone
+            if part.stat().st_mtime_ns < lock.since:
+                part.unlink()
+    return lock
+
+
+def _check(folder: Path, connection: sqlite3.Connection) -> None:
     """Refuse a database of another version, and one that no run has written."""
-    version = schema_version(folder)
+    version = _schema.version(connection)
     if version is None:
         raise InputError(f"The run in '{folder}' was never begun; start it again with 'fei bench run'.")
     if version != str(_schema.VERSION):
@@ -330,7 +326,6 @@ def _check(folder: Path) -> None:
             f"The run in '{folder}' has schema {version} and this version of fei reads {_schema.VERSION}; use the "
             "version that wrote it, or a newer one."
         )
-    with explained(folder), contextlib.closing(connect_readonly(folder)) as connection:
-        flaw = _schema.flaw(connection)
+    flaw = _schema.flaw(connection)
     if flaw is not None:
-        raise DataError(f"The database in '{folder}' cannot be used: {flaw}; restore it, or begin another run.")
+        raise DataError(f"The database in '{folder}' cannot be used ({flaw}); restore it, or begin another run.")

@@ -1,12 +1,14 @@
-"""Files of a run: connections to its database, files that appear whole, and what goes wrong, in sentences."""
+"""Files of a run: connections to its database, kept maps, and what goes wrong, in sentences."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,24 +33,31 @@ def explained(folder: Path) -> Iterator[None]:
         raise _in_words(folder, told, error.strerror or str(error)) from error
 
 
+# What is wrong, by the words that SQLite or `explained` has for it.
+_TROUBLES = (
+    ("disk is full", DataError, "The disk of the run in '{run}' is full; free some space, then {go_on}."),
+    ("I/O error", DataError, "The disk of the run in '{run}' fails ({details}); see that it is there, then {go_on}."),
+    ("locked", DataError, "The database in '{run}' is held by another program; close that and go on."),
+    (
+        "readonly|unable to open",
+        InputError,
+        "The run folder '{run}' cannot be written to; choose another folder or change its permissions.",
+    ),
+    ("", DataError, "The database in '{run}' cannot be used ({details}); restore it, or begin another run."),
+)
+
+
 def _in_words(folder: Path, reason: str, details: str = "") -> DataError | InputError:
-    if "disk is full" in reason:
-        return DataError(
-            f"The disk of the run in '{folder}' is full; free some space, then go on with: fei bench resume {folder}. "
-            "What was committed before is there."
-        )
-    if "readonly" in reason or "unable to open" in reason:
-        return InputError(
-            f"The run folder '{folder}' cannot be written to; choose another folder or change its permissions."
-        )
-    if "I/O error" in reason:
-        return DataError(
-            f"The disk of the run in '{folder}' fails ({details or reason}); see that it is there, then go on with: "
-            f"fei bench resume {folder}. What was committed before is there."
-        )
-    if "locked" in reason:
-        return DataError(f"The database in '{folder}' is held by another program; close that and go on.")
-    return DataError(f"The database in '{folder}' cannot be used ({reason}); restore it, or begin another run.")
+    go_on = f"go on with: fei bench resume {folder} (what was committed before is there)"
+    kind, text = next((kind, text) for words, kind, text in _TROUBLES if re.search(words, reason))
+    return kind(text.format(run=folder, details=details or reason, go_on=go_on))
+
+
+def dictionaries(sql: sqlite3.Connection, query: str, *arguments: Any) -> list[dict[str, Any]]:
+    """The rows that a query finds, by the names of its columns."""
+    found = sql.execute(query, arguments)
+    names = [column[0] for column in found.description]
+    return [dict(zip(names, row, strict=True)) for row in found]
 
 
 def connect(folder: Path) -> sqlite3.Connection:
@@ -75,15 +84,6 @@ def connect_readonly(folder: Path) -> sqlite3.Connection:
             raise
         connection = sqlite3.connect(f"{address}?immutable=1", isolation_level=None, uri=True)
     return connection
-
-
-def schema_version(folder: Path) -> str | None:
-    """The schema of a run; None where none was laid out yet."""
-    with explained(folder), contextlib.closing(connect_readonly(folder)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'").fetchall():
-            return None
-        found = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-        return str(found[0]) if found else "?"
 
 
 def read_map(folder: Path, key: str) -> NDArray[np.float32] | None:

@@ -6,7 +6,7 @@ import csv
 import importlib
 import io
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,7 +19,7 @@ from fei.bench.units import KEPT, Curve, Outcome, Score
 from fei.common.files import replacing
 from fei.errors import DataError, InputError
 
-__all__ = ["COLUMNS", "Difference", "diff", "export", "import_results", "merge", "stored_outcomes"]
+__all__ = ["COLUMNS", "Difference", "diff", "export", "import_results", "merge", "outcomes_of", "stored_outcomes"]
 
 # What an export holds: the view `results`, the curve behind a score, and what it takes to know a unit again.
 COLUMNS: dict[str, type] = {
@@ -87,7 +87,7 @@ def export(store: Store, path: str | Path) -> int:
 
 
 def import_results(path: str | Path) -> Iterator[Outcome]:
-    """What came of the units in a table that `export` wrote; a unit that two rows of the plan share comes twice.
+    """The outcomes in a table that `export` wrote; a unit that two rows of the plan share comes twice.
 
     Maps are not in such a table: where a plan wants them kept, they are computed anew.
 
@@ -113,6 +113,30 @@ def import_results(path: str | Path) -> Iterator[Outcome]:
     except Exception as error:  # on a damaged file pyarrow raises nearly anything
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise DataError(f"'{file}' is no table of 'fei bench export' ({reason}); export the run again.") from error
+
+
+def outcomes_of(path: Path, wanted: Container[str]) -> Iterator[Outcome]:
+    """What another run, or an export of one, has of some units.
+
+    Args:
+        path: The folder of a run, or an exported file.
+        wanted: The keys of the units.
+
+    Yields:
+        Their outcomes; those of a run with their maps, where it kept them.
+
+    Raises:
+        InputError: If there is no such run or file.
+        DataError: If it cannot be used.
+    """
+    if not path.exists():
+        raise InputError(f"There is nothing at '{path}' to take results from; give the folder of a run or an export.")
+    if not path.is_dir():
+        yield from (outcome for outcome in import_results(path) if outcome.key in wanted)
+        return
+    with Store.open(path, readonly=True) as store:
+        keys = [key for (key,) in store.rows("SELECT DISTINCT unit FROM groups") if key in wanted]
+        yield from stored_outcomes(store, keys, maps=True)
 
 
 def _checked(row: _Row) -> _Row:

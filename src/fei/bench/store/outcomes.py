@@ -32,7 +32,7 @@ def stored_outcomes(store: Store, keys: Sequence[str] | None = None, *, maps: bo
 
 
 def stored_json(text: str) -> Any:
-    """What a text of the database says, which must be JSON."""
+    """The content of a text in the database that must be JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -40,7 +40,7 @@ def stored_json(text: str) -> Any:
 
 
 def curve_values(text: str) -> list[float]:
-    """The fractions or the scores of a curve, from the text that the database has of them."""
+    """The fractions or the scores of a curve, from their text in the database."""
     try:
         return [float(value) for value in stored_json(text)]
     except (TypeError, ValueError, OverflowError) as error:

@@ -59,7 +59,7 @@ class Shown:
         image: The network's input (C, H, W): RGB in [0, 1] for a `fei.models.Classifier`.
         target: The explained class, −1 where a callable scored the output.
         label: Its name.
-        panels: One a method.
+        panels: One per method.
         reference: R, broadcastable to the image; a pair for insertion and deletion where they are painted differently.
         protocol: Whose insertion and deletion pictures are shown.
         seed: Seed of R and of the order of equal map values.

@@ -1,4 +1,4 @@
-"""Random maps: what chance looks like under a metric."""
+"""Maps that know nothing of the network: what chance looks like under a metric."""
 
 from __future__ import annotations
 

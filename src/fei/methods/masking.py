@@ -1,27 +1,23 @@
-"""RISE: pixels matter by the scores of the random masks that show them; and what scores an image under masks."""
+"""Methods that look at the scores of an image under many masks: RISE's are random, Score-CAM's are channels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fei.core.checks import check_count
-from fei.core.scoring import Score, check_score
-from fei.errors import InputError
-from fei.methods._baseline import Baseline, Task
+from fei.core.checks import check_between, check_count, one_of
+from fei.core.scoring import Score
+from fei.methods._baseline import Baseline, Task, checked
+from fei.methods.cam import features_at, upsample
 from fei.protocols import normalised_zero
 from fei.references import References
 
-FILLS = ("mean", "black", "reference")
-
-
-def check_fill(fill: str) -> None:
-    """Refuse an unknown fill."""
-    if fill not in FILLS:
-        raise InputError(f"unknown fill {fill!r}; choose one of {', '.join(FILLS)}")
+_SCORES: dict[str, Score] = {"probability": "softmax", "channel-softmax": "logit"}
+_FILL = one_of("mean", "black", "reference")
 
 
 def fill_of(task: Task, fill: str) -> Tensor:
@@ -59,6 +55,7 @@ def scores_under(
         task.advance((first + real) / count)
 
 
+@dataclass(eq=False, kw_only=True)
 class RISE(Baseline):
     """RISE: Σ_i s(x⊙m_i + fill⊙(1−m_i))·m_i / (N·p), an estimate of the expected score where the pixel is shown.
 
@@ -75,26 +72,14 @@ class RISE(Baseline):
         score: s(·), the "softmax" probability as in the original; "sigmoid" for networks with a single logit.
     """
 
+    samples: int = checked(4000, check_count)
+    grid: int = checked(7, check_count)
+    probability: float = checked(0.5, check_between)
+    fill: str = checked("mean", _FILL)
+    score: Score = "softmax"
+
     one_by_one = True
     parts = 100
-
-    def __init__(
-        self,
-        *,
-        samples: int = 4000,
-        grid: int = 7,
-        probability: float = 0.5,
-        fill: str = "mean",
-        score: Score = "softmax",
-    ) -> None:
-        check_count("samples", samples)
-        check_count("grid", grid)
-        if isinstance(probability, bool) or not isinstance(probability, (int, float)) or not 0 < probability < 1:
-            raise InputError(f"`probability` must be a number strictly between 0 and 1; got {probability!r}")
-        check_fill(fill)
-        check_score(score)
-        self.samples, self.grid, self.probability = samples, grid, probability
-        self.fill, self.score = fill, score
 
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
@@ -132,3 +117,66 @@ class RandomMasks:
         )
         which = torch.arange(len(masks), device=masks.device).view(-1, 1, 1)
         return masks[which, rows[:, :, None], columns[:, None, :]][:, None]
+
+
+@dataclass(eq=False, kw_only=True)
+class ScoreCAM(Baseline):
+    """Score-CAM: ReLU(Σ_k w_k A_k) with w_k = s(x⊙m_k + fill⊙(1−m_k)), m_k = A_k upsampled and scaled to [0,1].
+
+    Wang et al. 2020, "Score-CAM: score-weighted visual explanations for convolutional neural networks". One forward
+    pass, and a row for each channel that is not constant; a constant one has no mask and weight 0. The map is returned
+    before the final ReLU, which makes ties, unless `relu` asks for the published one. Two variants are in use under
+    this name: the authors' code weights by the class probability under the mask, torchcam and pytorch-grad-cam by a
+    softmax of the logits over the channels. Written from the paper.
+
+    Args:
+        layer: Module whose output is A; by default the last spatial feature map.
+        relu: Apply the final ReLU.
+        weighting: "probability" (the authors') or "channel-softmax".
+        fill: What stands where a mask is 0: "mean" (the network's mean colour, as the authors'), "black" or
+            "reference" (the call's R).
+        score: s; ``None`` for what the weighting says, "sigmoid" for the probability of a single logit.
+    """
+
+    layer: str | None = None
+    relu: bool = False
+    weighting: str = checked("probability", one_of(*_SCORES))
+    fill: str = checked("mean", _FILL)
+    score: Score | None = None  # type: ignore[assignment]  # told by the weighting
+
+    observes = True
+    one_by_one = True
+    parts = 100
+
+    def __post_init__(self) -> None:
+        """Take the score that the weighting asks for, unless another is given."""
+        if self.score is None:
+            self.score = _SCORES.get(str(self.weighting), "softmax")
+        super().__post_init__()
+
+    def maps(self, task: Task) -> Tensor:
+        """The map of one image."""
+        features = features_at(task, self.layer)[0]
+        weighted = (self._weights(task, features).view(-1, 1, 1) * features).sum(0, keepdim=True)
+        return upsample(weighted.relu() if self.relu else weighted, task.images)
+
+    def _weights(self, task: Task, features: Tensor) -> Tensor:
+        flat = features.flatten(1)
+        varying = (flat.amin(1) < flat.amax(1)).nonzero()[:, 0]
+
+        def masks(index: Tensor) -> Tensor:
+            return _unit_range(upsample(features[varying[index]], task.images))[:, None]
+
+        scores = [batch for _, batch in scores_under(masks, len(varying), task, fill_of(task, self.fill))]
+        weights = features.new_zeros(len(features))
+        if scores:
+            found = torch.cat(scores).to(weights)
+            weights[varying] = found if self.weighting == "probability" else found.softmax(0)
+        return weights
+
+
+def _unit_range(maps: Tensor) -> Tensor:
+    """Maps (n, H, W) scaled to [0, 1], each by its own extremes."""
+    low, high = maps.amin((1, 2), keepdim=True), maps.amax((1, 2), keepdim=True)
+    # a channel that varies by rounding alone may not vary any more once it is upsampled
+    return (maps - low) / (high - low).clamp(min=torch.finfo(maps.dtype).tiny)
