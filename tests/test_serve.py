@@ -63,10 +63,10 @@ def run_of(network, photo, *names, seed=0, seconds=60):
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
-        ({"upload_bytes": 0}, "--max-upload-mb is 0; give a number above 0, at most 500."),
-        ({"pixels": 10**9}, "--max-pixels is 1000000000; give a number from 1 to 120000000."),
-        ({"seconds": float("nan")}, "--max-seconds is nan; give a number of seconds above 0."),
-        ({"queue": -1}, "--queue is -1; give a whole number, and not a negative one."),
+        ({"upload_bytes": 0}, "The option --max-upload-mb is 0; give a number above 0, at most 500."),
+        ({"pixels": 10**9}, "The option --max-pixels is 1000000000; give a number from 1 to 120000000."),
+        ({"seconds": float("nan")}, "The option --max-seconds is nan; give a number of seconds above 0."),
+        ({"queue": -1}, "The option --queue is -1; give a whole number, and not a negative one."),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(limits, sentence):

@@ -234,7 +234,7 @@ def test_the_command_serves_until_ctrl_c_and_leaves_nothing(network_file, tmp_pa
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--max-seconds", "0"], "--max-seconds is 0; give a number of seconds above 0."),
+        (["--max-seconds", "0"], "The option --max-seconds is 0; give a number of seconds above 0."),
         (["--host", "999.1.1.1"], "'999.1.1.1' is no address of this machine; give --host 127.0.0.1 or another."),
         (["--model", "no-such-network"], "There is no model 'no-such-network'"),
     ],

@@ -44,13 +44,13 @@ class Limits:
         """Refuse limits that the image reader does not keep, or that let nobody in."""
         if not 0 < self.upload_bytes <= MAX_FILE_BYTES:
             megabytes, most = self.upload_bytes / 1e6, MAX_FILE_BYTES / 1e6
-            raise InputError(f"--max-upload-mb is {megabytes:g}; give a number above 0, at most {most:g}.")
+            raise InputError(f"The option --max-upload-mb is {megabytes:g}; give a number above 0, at most {most:g}.")
         if not 0 < self.pixels <= MAX_PIXELS:
-            raise InputError(f"--max-pixels is {self.pixels}; give a number from 1 to {MAX_PIXELS}.")
+            raise InputError(f"The option --max-pixels is {self.pixels}; give a number from 1 to {MAX_PIXELS}.")
         if not 0 < self.seconds < float("inf"):
-            raise InputError(f"--max-seconds is {self.seconds:g}; give a number of seconds above 0.")
+            raise InputError(f"The option --max-seconds is {self.seconds:g}; give a number of seconds above 0.")
         if self.queue < 0:
-            raise InputError(f"--queue is {self.queue}; give a whole number, and not a negative one.")
+            raise InputError(f"The option --queue is {self.queue}; give a whole number, and not a negative one.")
 
     @property
     def too_large(self) -> str:
