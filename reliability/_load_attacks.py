@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import random
 import socket
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from _load_client import CALL, Site, picture
+from _load_client import Site, picture
 
-JSON = "Content-Type: application/json"
+PHOTO, RUN = "/visits/evil/photo", "/visits/evil/run"
 Attack = Callable[[Site, random.Random, "Target"], Awaitable[list[tuple[int, bytes]]]]
 
 
@@ -28,7 +26,7 @@ class Target:
         secret.write_bytes(self.words)
 
 
-def _head(site: Site, length: str, path: str = "/photo") -> bytes:
+def _head(site: Site, length: str, path: str = PHOTO) -> bytes:
     return f"POST {path} HTTP/1.1\r\nHost: {site.host}\r\n{length}\r\n\r\n".encode()
 
 
@@ -36,10 +34,10 @@ async def oversize(site: Site, chance: random.Random, target: Target) -> list[tu
     """Bodies that are too long, said beforehand or not."""
     parts = b"".join(b"10000\r\n" + b"x" * 0x10000 + b"\r\n" for _ in range(target.largest // 0x10000 + 2))
     return [
-        await site.ask("POST", "/photo", b"x" * (target.largest + 1)),
+        await site.ask("POST", PHOTO, b"x" * (target.largest + 1)),
         await site.raw(_head(site, "Transfer-Encoding: chunked") + parts + b"0\r\n\r\n"),
         await site.raw(_head(site, f"Content-Length: {10**18}") + b"x" * 1000),
-        await site.ask("POST", CALL, b"[" + b"1," * 50_000 + b"1]", [JSON]),
+        await site.ask("POST", RUN, b"[" + b"1," * 50_000 + b"1]"),
     ]
 
 
@@ -56,8 +54,8 @@ async def lying_lengths(site: Site, chance: random.Random, target: Target) -> li
 
 
 async def aborted(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
-    """Uploads and events that are broken off half way."""
-    for path in ("/photo", CALL):
+    """Uploads and orders that are broken off half way."""
+    for path in (PHOTO, RUN):
         async with site.connection() as (_, writer):
             writer.write(_head(site, "Content-Length: 100000", path) + b"x" * chance.randrange(60_000))
             await writer.drain()
@@ -88,76 +86,63 @@ async def slow_reader(site: Site, chance: random.Random, target: Target) -> list
         loop = asyncio.get_running_loop()
         await loop.sock_connect(raw, (site.host, site.port))
         with suppress(OSError, TimeoutError):
-            asked = f"GET /config HTTP/1.1\r\nHost: {site.host}\r\n\r\n".encode() * 200
+            asked = f"GET / HTTP/1.1\r\nHost: {site.host}\r\n\r\n".encode() * 200
             await asyncio.wait_for(loop.sock_sendall(raw, asked), 3)
         await asyncio.sleep(chance.random() * 6)
     return []
 
 
-async def malformed_events(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
-    """Bodies of events that are no JSON, or not the page's."""
+async def malformed_orders(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
+    """Bodies of orders that are no JSON, or not the page's."""
     deep = b"[" * 30_000 + b"]" * 30_000
     form = b'--x\r\nContent-Disposition: form-data; name="data"; filename="../../x"\r\n\r\n1\r\n--x--\r\n'
-    bodies = [b"", b"{", b"\xff\xfe", deep, b'{"data":' + deep[:40_000], b"null", b'{"data": NaN}', b"\0" * 1000]
-    answers = [await site.ask("POST", CALL, body, [JSON]) for body in bodies]
-    return [*answers, await site.ask("POST", CALL, form, ["Content-Type: multipart/form-data; boundary=x"])]
+    bodies = [b"", b"{", b"\xff\xfe", deep, b'{"seed":' + deep[:40_000], b"null", b'{"seed": NaN}', b"\0" * 1000]
+    answers = [await site.ask("POST", RUN, body) for body in bodies]
+    return [*answers, await site.ask("POST", RUN, form, ["Content-Type: multipart/form-data; boundary=x"])]
 
 
-async def odd_events(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
-    """Events that are JSON, and nonsense: numbers of events, sessions, and flags that the page never sends."""
-    numbers = [-1, 10**30, 1.5, "0", None, [0], {"a": 1}, True, *range(8)]
-    sessions = [None, 3, "", "../../x", "a\0b", "x" * 5000, "ü" * 50, {"a": 1}, "odd"]
-    flags = [{}, {"batched": True}, {"trigger_id": 10**20}, {"event_id": "../x"}, {"simple_format": True}]
-    data = [[], ["tiny"], [None] * 9, ["a"] * 300, [[1] * 1000] * 9, [10**400], [float("inf")]]
+async def odd_orders(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
+    """Orders that are JSON, and nonsense: values, and names of visits, that the page never sends."""
+    keys = ["..", "a%00b", "x" * 5000, "%c3%bc" * 50, "a%2fb", "null", "odd", "odd", "odd"]
+    values = [None, -1, 10**30, 1.5, "0", [0], {"a": 1}, True, 10**400, float("inf"), ["a"] * 300, [[1] * 1000] * 9]
+    names = ("number", "network", "target", "methods", "preset", "seed")
     answers = []
     for _ in range(6):
-        body = {
-            "data": chance.choice(data),
-            "fn_index": chance.choice(numbers),
-            "session_hash": chance.choice(sessions),
-            "event_data": chance.choice([None, {}, {"ticket": "x"}, {"example": -1}, {"example": 0}]),
-            **chance.choice(flags),
-        }
-        answers.append(await site.ask("POST", CALL, json.dumps(body).encode(), [JSON]))
+        said = {name: chance.choice(values) for name in chance.sample(names, 4)}
+        what = chance.choice(["example", "run", "cancel"])
+        answers.append(await site.order(chance.choice(keys), what, **said))
     return answers
 
 
-async def files_in_events(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
-    """Events that describe files, which Gradio would read or fetch, and tickets that are paths."""
+async def files_in_orders(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
+    """Orders that describe files or addresses where the page sends words, and photos that are paths."""
     answers = []
-    for path in (
-        str(target.secret),
-        f"../../{target.secret.name}",
-        f"file://{target.secret}",
-        f"http://{site.host}:1/x",
-    ):
-        file = {"path": path, "url": path, "meta": {"_type": "gradio.FileData"}}
-        for said in ({"data": [file]}, {"data": [[file]]}, {"data": ["a"], "event_data": {"ticket": path}}):
-            body = {"fn_index": site.events["upload"], "session_hash": "thief", **said}
-            answers.append(await site.ask("POST", CALL, json.dumps(body).encode(), [JSON]))
+    paths = (str(target.secret), f"../../{target.secret.name}", f"file://{target.secret}", f"http://{site.host}:1/x")
+    await site.order("thief", "example", number=0)
+    for path in paths:
+        file = {"path": path, "url": path}
+        usual = {"network": site.network, "target": None, "methods": ["random"], "preset": "fast", "seed": 0}
+        for wrong in ({"network": path}, {"network": file}, {"methods": [path]}, {"methods": [file]}, {"preset": path}):
+            answers.append(await site.order("thief", "run", **usual | wrong))
+        answers.append(await site.order("thief", "example", number=file))
+        answers.append(await site.ask("POST", "/visits/thief/photo", path.encode()))
     return answers
 
 
 async def path_tricks(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
     """Addresses that lead out of where they seem to be."""
     up = ("../", "..%2f", "%2e%2e/", "%2e%2e%2f", "..%5c", "....//", "..;/", "%c0%ae%c0%ae/", "%252e%252e%252f")
-    starts = ("/", "/static/", "/assets/", "/svelte/", "/results/x/", "/examples/", "/gradio_api/file=", "/file=")
+    starts = ("/", "/static/", "/examples/", "/visits/", "/visits/x/files/", "/visits/x/", "/file=")
     tricks = [f"{start}{step * 12}{str(target.secret).lstrip('/')}" for start, step in itertools.product(starts, up)]
     tricks += [f"{start}{target.secret}" for start in starts]
     tricks += [
-        "/static/a%00.png",
-        "/results/" + "a" * 50_000 + "/x",
+        "/examples/a%00.jpg",
+        "/visits/" + "a" * 50_000 + "/files/x",
         "/examples/9" + "9" * 900 + ".jpg",
         "/%ff%fe",
         "/ü",
     ]
-    tricks += [
-        f"http://{site.host}:1{target.secret}",
-        "/results/x/\r\nX: y",
-        "*",
-        "",
-        "/gradio_api/proxy=http://127.0.0.1/",
-    ]
+    tricks += [f"http://{site.host}:1{target.secret}", "/visits/x/files/\r\nX: y", "*", "", "/proxy=http://127.0.0.1/"]
     return [await site.ask("GET", path) for path in chance.sample(tricks, 12)]
 
 
@@ -165,9 +150,9 @@ async def names_of_uploads(site: Site, chance: random.Random, target: Target) ->
     """Uploads whose headers and addresses name a place to be written to."""
     names = (str(target.secret), "../../x", "a\0b", "x" * 20_000, "\u202egnp.exe")
     return [
-        await site.ask("POST", "/photo", picture(0), [f'Content-Disposition: form-data; filename="{name}"'])
+        await site.ask("POST", PHOTO, picture(0), [f'Content-Disposition: form-data; filename="{name}"'])
         for name in names[: chance.randrange(1, 3)]
-    ] + [await site.ask("POST", f"/photo/{name}", b"x") for name in ("../x", "%2e%2e/x", "x")]
+    ] + [await site.ask("POST", f"/visits/{name}/photo", b"x") for name in ("../x", "%2e%2e", "%2e%2e/x", "a%2fb")]
 
 
 async def other_names(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
@@ -179,14 +164,18 @@ async def other_names(site: Site, chance: random.Random, target: Target) -> list
         f"Sec-WebSocket-Key: {'A' * 22}==",
     ]
     heads = [["Host: evil.example"], ["Host: "], ["Host: [::1"], ["Host: 127.0.0.1", "Origin: http://evil.example"]]
-    answers = [await site.raw("\r\n".join(["POST /photo HTTP/1.1", *head, "", ""]).encode(), 20) for head in heads]
-    verbs = [await site.ask(verb, "/photo") for verb in ("PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "X" * 3000)]
-    return [*answers, *verbs, await site.ask("GET", "/gradio_api/queue/join", headers=upgrade, seconds=20)]
+    answers = [await site.raw("\r\n".join([f"POST {PHOTO} HTTP/1.1", *head, "", ""]).encode(), 20) for head in heads]
+    verbs = [await site.ask(verb, PHOTO) for verb in ("PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "X" * 3000)]
+    return [
+        *answers,
+        *verbs,
+        await site.ask("GET", "/", headers=upgrade, seconds=20),
+    ]
 
 
 async def garbage(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
     """What is no HTTP at all, and too much of it in one go."""
-    good = f"GET /robots.txt HTTP/1.1\r\nHost: {site.host}\r\n\r\n".encode()
+    good = f"GET /examples/0.jpg HTTP/1.1\r\nHost: {site.host}\r\n\r\n".encode()
     pieces = [
         chance.randbytes(5000),
         b"GET / HTTP/9.9\r\n\r\n",
@@ -212,26 +201,17 @@ async def bad_photos(site: Site, chance: random.Random, target: Target) -> list[
         chance.randbytes(3000),
         b"P6 99999 99999 255\n",
     )
-    status, answer = await site.ask("POST", "/photo", chance.choice(contents))
-    if status != 200:
-        return [(status, answer)]
-    ticket = {"ticket": json.loads(answer)["ticket"]}
-    try:
-        shown = await site.call("upload", [site.network], f"bad{chance.randrange(20)}", ticket)
-    except ConnectionError:
-        return [(0, b"")]
-    return [(200, shown.encode())]
+    return [await site.ask("POST", f"/visits/bad{chance.randrange(20)}/photo", chance.choice(contents))]
 
 
 async def abandoned(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
-    """Uploads that nobody takes over, and runs that nobody waits for."""
-    answers = [await site.ask("POST", "/photo", picture(chance.randrange(99)))]
-    session = f"gone{chance.randrange(8)}"
-    run: list[Any] = [site.network, None, "fast", 0, *[[]] * (site.groups - 1), ["random"]]
-    with suppress(ConnectionError):
-        await site.call("submit", [site.network], session, {"example": 0})
-        answers.append((200, (await site.call("click", run, session)).encode()))
-    return answers
+    """Photos and runs that nobody waits for."""
+    key = f"gone{chance.randrange(8)}"
+    chosen = {"network": site.network, "target": None, "methods": ["random"], "preset": "fast", "seed": 0}
+    return [
+        await site.ask("POST", f"/visits/{key}/photo", picture(chance.randrange(99))),
+        await site.order(key, "run", **chosen),
+    ]
 
 
 async def crowd(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
@@ -253,18 +233,18 @@ async def crowd(site: Site, chance: random.Random, target: Target) -> list[tuple
 ATTACKS: dict[str, tuple[Attack, int]] = {
     "bodies that are too long": (oversize, 3),
     "lengths that lie": (lying_lengths, 2),
-    "uploads and events broken off": (aborted, 4),
+    "uploads and orders broken off": (aborted, 4),
     "slow senders": (slow_sender, 3),
     "slow readers": (slow_reader, 2),
-    "malformed events": (malformed_events, 4),
-    "odd events": (odd_events, 4),
-    "files in events": (files_in_events, 3),
+    "malformed orders": (malformed_orders, 4),
+    "odd orders": (odd_orders, 4),
+    "files in orders": (files_in_orders, 3),
     "path tricks in addresses": (path_tricks, 4),
     "path tricks in names of uploads": (names_of_uploads, 2),
     "other hosts, pages, verbs; websockets": (other_names, 3),
     "garbage in place of HTTP": (garbage, 4),
     "photos that are none": (bad_photos, 4),
-    "uploads and runs left behind": (abandoned, 1),
+    "photos and runs left behind": (abandoned, 1),
     "300 connections at once": (crowd, 1),
 }
 """The mix: what is done, and how often compared with the rest."""

@@ -8,17 +8,16 @@ import json
 import re
 import time
 import zipfile
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-CALL = "/gradio_api/run/predict"
 PATIENCE = 600.0  # a slow machine is no finding
-_LATER = ("try again", "Others are uploading")
+_LATER = (b"try again",)
 
 
 def picture(seed: int, size: tuple[int, int] = (60, 45)) -> bytes:
@@ -30,32 +29,17 @@ def picture(seed: int, size: tuple[int, int] = (60, 45)) -> bytes:
 
 @dataclass
 class Site:
-    """A server and the numbers of its page's events.
+    """A server.
 
     Attributes:
         host: Its address.
         port: Its port.
         network: The network that visitors choose.
-        groups: How many groups of methods the page has.
-        events: The numbers of the page's events, by what triggers them.
     """
 
     host: str
     port: int
     network: str
-    groups: int = 0
-    events: dict[str, int] = field(default_factory=dict)
-
-    async def learn(self) -> None:
-        """Read the page's own description of its events."""
-        status, body = await self.ask("GET", "/config")
-        if status != 200:
-            raise RuntimeError(f"the server answered {status}")
-        config = json.loads(body)
-        for one in config["dependencies"]:
-            self.events.setdefault(one["targets"][0][1], one["id"])
-        run = next(one for one in config["dependencies"] if one["id"] == self.events["click"])
-        self.groups = len(run["inputs"]) - 4
 
     async def ask(
         self, method: str, path: str, body: bytes = b"", headers: Iterable[str] = (), seconds: float = PATIENCE
@@ -92,13 +76,9 @@ class Site:
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def call(self, event: str, data: list[Any], session: str, told: dict[str, Any] | None = None) -> str:
-        """What an event of the page is answered with."""
-        body = {"data": data, "fn_index": self.events[event], "session_hash": session, "event_data": told}
-        status, answer = await self.ask("POST", CALL, json.dumps(body).encode(), ["Content-Type: application/json"])
-        if status != 200:
-            raise ConnectionError(f"an event was answered {status}: {answer[:200]!r}")
-        return answer.decode()
+    async def order(self, key: str, what: str, **said: Any) -> tuple[int, bytes]:
+        """Ask for something in words, as the page does."""
+        return await self.ask("POST", f"/visits/{key}/{what}", json.dumps(said).encode())
 
 
 @dataclass
@@ -131,44 +111,45 @@ async def visit(site: Site, seed: int) -> Visit:
     return found
 
 
-async def _visit(site: Site, session: str, seed: int, found: Visit) -> None:
+async def _visit(site: Site, key: str, seed: int, found: Visit) -> None:
     started = time.monotonic()
-    status, page = await _patiently(found, lambda: site.ask("GET", "/"))
+    page = await _patiently(found, lambda: site.ask("GET", "/"))
     found.page_seconds = time.monotonic() - started
-    if status != 200 or b"<html" not in page:
-        raise RuntimeError(f"the page was answered {status}")
-    async with site.connection() as (_, writer):  # the stream by which an open page says that it is there
-        writer.write(f"GET /gradio_api/heartbeat/{session} HTTP/1.1\r\nHost: {site.host}\r\n\r\n".encode())
+    if b"<html" not in page:
+        raise RuntimeError(f"the page was answered {page[:200]!r}")
+    async with site.connection() as (reader, writer):  # the stream by which an open page says that it is there
+        writer.write(f"GET /visits/{key}/stream HTTP/1.1\r\nHost: {site.host}\r\n\r\n".encode())
         photo = picture(seed)
-        _, answer = await _patiently(found, lambda: site.ask("POST", "/photo", photo))
-        ticket = {"ticket": json.loads(answer)["ticket"]}
-        shown = await _patiently(found, lambda: site.call("upload", [site.network], session, ticket))
-        if "Your photo" not in shown:
-            raise RuntimeError(f"the photo was answered {shown[:200]}")
-        chosen: list[Any] = [site.network, None, "fast", seed, *[[]] * (site.groups - 1), ["random"]]
-        shown = await _patiently(found, lambda: site.call("click", chosen, session))
-        while '"active":false' not in shown:
-            await asyncio.sleep(0.2)
-            shown = await _patiently(found, lambda: site.call("tick", [], session))
-        link = re.search(r"/results/[\w-]+/fei-results\.zip", shown)
-        if link is None:
-            raise RuntimeError(f"the run ended with {shown[:300]}")
-        _, archive = await _patiently(found, lambda: site.ask("GET", link[0]))
+        shown = await _patiently(found, lambda: site.ask("POST", f"/visits/{key}/photo", photo))
+        if not json.loads(shown)["photo"]:
+            raise RuntimeError(f"the photo was answered {shown[:200]!r}")
+        chosen = {"network": site.network, "target": None, "methods": ["random"], "preset": "fast", "seed": seed}
+        shown = await _patiently(found, lambda: site.order(key, "run", **chosen))
+        run = json.loads(shown)["run"]
+        while run["state"] not in ("done", "stopped"):
+            line = await reader.readline()
+            if not line:
+                raise RuntimeError("the stream ended before the run did")
+            if line.startswith(b"data: "):
+                run = json.loads(line[6:])["run"] or run
+        if run["state"] != "done":
+            raise RuntimeError(f"the run ended with {run['words']}")
+        archive = await _patiently(found, lambda: site.ask("GET", f"/visits/{key}/files/fei-results.zip"))
         with zipfile.ZipFile(io.BytesIO(archive)) as file:
             if file.testzip() is not None or file.read("photo.png") != photo:
                 raise RuntimeError("the zip is not what was asked for")
 
 
-async def _patiently(found: Visit, ask: Any) -> Any:
+async def _patiently(found: Visit, ask: Callable[[], Awaitable[tuple[int, bytes]]]) -> bytes:
     """Ask until the answer is not that one should try again."""
     while True:
         try:
-            answer = await ask()
+            status, answer = await ask()
         except ConnectionError:
-            answer = None
-        text = answer[1].decode("latin-1") if isinstance(answer, tuple) else answer
-        refused = isinstance(answer, tuple) and answer[0] in (0, 503)
-        if answer is not None and not refused and not any(word in text[:3000] for word in _LATER):
+            status, answer = 0, b""
+        if status == 200 and not any(word in answer[:3000] for word in _LATER):
             return answer
+        if status not in (0, 200, 503):
+            raise RuntimeError(f"the answer was {status}: {answer[:200]!r}")
         found.later += 1
         await asyncio.sleep(0.3)

@@ -48,8 +48,8 @@ def main() -> None:
     from fei.app import server
     from fei.app.limits import Limits
 
-    server._UPLOAD_SECONDS, server._SWEEP_SECONDS = given["upload_seconds"], given["sweep_seconds"]
-    options = server.Options(
+    server._SWEEP_SECONDS, server._HEAD_SECONDS = given["sweep_seconds"], given["head_seconds"]
+    options = server.ServeOptions(
         given["models"], port=0, limits=Limits(**given["limits"]), grace=given["grace"], temporary=Path(given["folder"])
     )
     watch(os.open(given["log"], os.O_WRONLY | os.O_APPEND))

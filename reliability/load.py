@@ -98,8 +98,8 @@ def server(root: Path, *, kernel: bool, quick: bool) -> Iterator[Server]:
         "folder": str(folder),
         "log": str(log),
         "grace": 2,
-        "upload_seconds": 3 if quick else 60,  # what nobody took over is kept a minute: too long for a quick look
         "sweep_seconds": 1 if quick else 5,
+        "head_seconds": 2 if quick else 10,  # for who says nothing: too long to wait for in a quick look
     }
     words = [sys.executable, "-B", str(HERE / "_load_server.py"), json.dumps(given)]
     if kernel:
@@ -134,7 +134,6 @@ async def load(running: Server, target: Target, seconds: float, seed: int, compa
     """Visitors alone, then among attackers, then nobody."""
     parts = urlsplit(running.address)
     site, seen = Site(str(parts.hostname), int(parts.port or 0), "_tiny.py:tiny"), Outcome()
-    await site.learn()
     for number in range(compared + 1):
         seen.alone.append(await visit(site, number))
     seen.alone = seen.alone[1:]  # the first one has the server import what it needs

@@ -48,18 +48,29 @@ def broken():
                 return self.net(x)
             raise KeyError("/a/secret/path")
     return Broken()
+
+def picky():
+    class Picky(Slow):
+        def forward(self, x):
+            if x.std() > 0:
+                raise KeyError("/a/secret/path")
+            return self.net(x)
+    return Picky()
 """
 
 # Ends when its standard input does, however this process ends.
 _PROGRAM = """
 import json, sys
 from pathlib import Path
+from fei.app import server
 from fei.app.limits import Limits
-from fei.app.server import Options, serving
 
+server._SWEEP_SECONDS, server._HEAD_SECONDS = 0.2, 2.0  # nobody waits in a test for what is a matter of patience
 given = json.loads(sys.argv[1])
-options = Options(given["models"], port=0, limits=Limits(**given["limits"]), grace=1, temporary=Path(given["folder"]))
-with serving(options) as address:
+options = server.ServeOptions(
+    given["models"], port=0, limits=Limits(**given["limits"]), grace=1, temporary=Path(given["folder"])
+)
+with server.serving(options) as address:
     print(address, flush=True)
     sys.stdin.read()
 """
@@ -86,7 +97,7 @@ def png(size=(30, 40), colour=(200, 120, 40), kind="PNG"):
 @contextmanager
 def page_server(folder, models, **limits):
     """The address of a server that keeps its private folder in a given one, and has nothing left there afterwards."""
-    require("gradio")
+    require("starlette", "uvicorn")
     given = json.dumps({"models": models, "limits": limits, "folder": str(folder)})
     words = [sys.executable, "-c", _PROGRAM, given]
     with subprocess.Popen(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as process:

@@ -1,8 +1,7 @@
-"""`fei serve` without a server: limits, photos, jobs, visitors and the files of a run."""
+"""`fei serve` without a server: limits, photos, runs, visitors and the files of a run."""
 
 import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -17,16 +16,14 @@ from PIL import Image
 from waiting import until
 
 import fei
-from fei.app import bundle
-from fei.app._watched import Watched
-from fei.app.desk import Desk
-from fei.app.jobs import DONE, STOPPED, Job, Lane, Order
+from fei.app import photos, runs
+from fei.app.desk import Desk, Visits
 from fei.app.limits import Limits, one_of, some_of, whole_number
-from fei.app.networks import Network, load_networks
-from fei.app.photos import keep_photo
-from fei.app.sessions import Sessions
-from fei.app.storage import private_folder, remove_older
+from fei.app.photos import load_networks, read_photo
+from fei.app.runs import DONE, STOPPED, Lane, PageRun, show_masks
+from fei.app.server import private_folder
 from fei.errors import DataError, InputError, ModelError
+from fei.service import Request
 
 pytestmark = pytest.mark.slow
 
@@ -34,23 +31,30 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="session")
-def tiny(network_file):
-    return Network("tiny", f"{network_file}:tiny", CPU)
+def offered(network_file):
+    return load_networks([f"{network_file}:{name}" for name in ("tiny", "slow")], CPU)
 
 
 @pytest.fixture(scope="session")
-def slow(network_file):
-    return Network("slow", f"{network_file}:slow", CPU)
+def tiny(offered):
+    return offered["nets.py:tiny"]
+
+
+@pytest.fixture(scope="session")
+def slow(offered):
+    return offered["nets.py:slow"]
 
 
 @pytest.fixture
-def photo(tmp_path):
+def photo(tmp_path, offered):
     (tmp_path / "session").mkdir()
-    return keep_photo(png(), tmp_path / "session", Limits())
+    return read_photo(png(), tmp_path / "session", offered, 10**6)
 
 
-def order(network, photo, *names, seed=0):
-    return Order(network, photo, 3, names, "fast", seed)
+def run_of(network, photo, *names, seed=0, seconds=60):
+    request = Request.of(network.spec, names, {"preset": "fast"}, lenient=True, target="3", seed=seed, device=CPU.type)
+    seen = photo.looks[":".join(part.rpartition("/")[2] for part in network.spec.split(":"))]
+    return PageRun(network.classifier, request, photo, seen, "me", seconds)
 
 
 # --- what visitors may ask for
@@ -59,10 +63,10 @@ def order(network, photo, *names, seed=0):
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
-        ({"upload_bytes": 0}, "--max-upload-mb is 0; give a number above 0, at most 500."),
-        ({"pixels": 10**9}, "--max-pixels is 1000000000; give a number from 1 to 120000000."),
-        ({"seconds": float("nan")}, "--max-seconds is nan; give a number of seconds above 0."),
-        ({"queue": -1}, "--queue is -1; give a whole number, and not a negative one."),
+        ({"upload_bytes": 0}, "The option --max-upload-mb is 0; give a number above 0, at most 500."),
+        ({"pixels": 10**9}, "The option --max-pixels is 1000000000; give a number from 1 to 120000000."),
+        ({"seconds": float("nan")}, "The option --max-seconds is nan; give a number of seconds above 0."),
+        ({"queue": -1}, "The option --queue is -1; give a whole number, and not a negative one."),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(limits, sentence):
@@ -89,34 +93,58 @@ def test_methods_are_taken_once_each_in_the_known_order():
 @pytest.mark.parametrize("value", [-1, 8, 1.5, float("nan"), float("inf"), True, "1", None, [1]])
 def test_a_number_is_whole_and_in_range(value):
     assert whole_number("seed", 7.0, 8) == 7
-    with pytest.raises(InputError, match=r"^The seed must be a whole number from 0 to 7\.$"):
+    with pytest.raises(
+        InputError, match=r"^The seed is not one that can be chosen; give a whole number from 0 to 7\.$"
+    ):
         whole_number("seed", value, 8)
 
 
 @pytest.mark.parametrize(
-    ("content", "limits", "sentence"),
+    ("content", "pixels", "sentence"),
     [
-        (b"no image at all", {}, "The photo cannot be read as an image: it is damaged"),
-        (png()[:70], {}, "The photo cannot be read as an image: it is damaged"),
-        (b"", {}, "The photo cannot be read as an image"),
-        (png(), {"upload_bytes": 50}, "The photo has more than 5e-05 MB; save it smaller."),
-        (png((100, 100)), {"pixels": 9_999}, "The photo has more than 0.01 million pixels; save it smaller."),
+        (b"no image at all", 10**6, "The photo cannot be read as an image: it is damaged"),
+        (png()[:70], 10**6, "The photo cannot be read as an image: it is damaged"),
+        (b"", 10**6, "The photo cannot be read as an image"),
+        (png((100, 100)), 9_999, "The photo has more than 0.01 million pixels; save it smaller."),
     ],
 )
-def test_a_photo_that_cannot_be_used_is_told_in_a_sentence_and_not_kept(tmp_path, content, limits, sentence):
+def test_a_photo_that_cannot_be_used_is_told_in_a_sentence_and_not_kept(tmp_path, content, pixels, sentence):
+    visits = Visits(tmp_path, 2, 20)
+    desk = Desk({}, [], Limits(pixels=pixels), visits, Lane(0))
     with pytest.raises(DataError) as caught:
-        keep_photo(content, tmp_path, Limits(**limits))
+        desk.take_photo("me", content)
     assert str(caught.value).startswith(sentence)
     assert str(tmp_path) not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
+    assert list(visits.enter("me").folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(("kind", "ending"), [("PNG", ".png"), ("JPEG", ".jpg"), ("WEBP", ".webp"), ("TIFF", ".tif")])
-def test_a_photo_is_kept_as_it_came_under_a_name_of_ours(tmp_path, kind, ending):
-    kept = keep_photo(png(kind=kind), tmp_path, Limits())
+def test_a_photo_is_kept_as_it_came_under_a_name_of_ours(tmp_path, offered, kind, ending):
+    kept = read_photo(png(kind=kind), tmp_path, offered, 10**6)
     assert kept.file == tmp_path / f"photo{ending}"
     assert kept.file.read_bytes() == png(kind=kind)
-    assert kept.read().size == (30, 40)
+    assert {look.size for look in kept.looks.values()} == {(30, 40)}
+
+
+def test_a_photo_is_decoded_once_and_predicted_once_for_each_network(tmp_path, tiny, slow, monkeypatch):
+    decoded, predicted = [], []
+    read, look = photos.read_image, photos.look
+
+    def count_look(model, image, **named):
+        predicted.append(model)
+        return look(model, image, **named)
+
+    monkeypatch.setattr(photos, "read_image", lambda *given, **named: decoded.append(given) or read(*given, **named))
+    monkeypatch.setattr(photos, "look", count_look)
+    for inner in ("looking.read_image", "looking.look", "_collect.look"):  # nor by the service
+        monkeypatch.setattr(f"fei.service.{inner}", lambda *given, **_: pytest.fail("looked again"))
+    photo = read_photo(png(), tmp_path, {"nets.py:tiny": tiny, "nets.py:slow": slow}, 10**6)
+    for _ in range(2):
+        job = run_of(tiny, photo, "random")
+        job.run()
+        assert job.state == DONE
+    assert len(decoded) == 1
+    assert predicted == [tiny.twin, slow.twin]
 
 
 def test_networks_are_called_by_names_without_folders(network_file, tmp_path):
@@ -130,28 +158,41 @@ def test_networks_are_called_by_names_without_folders(network_file, tmp_path):
 def test_a_network_that_does_not_work_is_told_at_the_start(tmp_path):
     file = tmp_path / "bad.py"
     file.write_text("from torch import nn\ndef bad():\n    return nn.Conv2d(3, 4, 3)\n", encoding="utf-8")
-    with pytest.raises(ModelError, match=r"bad.py:bad' does not give finite logits of shape \(1, classes\)"):
+    with pytest.raises(
+        ModelError, match=r"bad.py:bad' returns the shape .* it must return logits of shape \(1, classes\)"
+    ):
         load_networks([f"{file}:bad"], CPU)
 
 
+def test_a_network_that_fails_on_a_photo_is_told_and_the_others_are_offered(tmp_path, network_file, capsys):
+    networks = load_networks([f"{network_file}:{name}" for name in ("tiny", "picky")], CPU)
+    photo = read_photo(png(), tmp_path, networks, 10**6)
+    sentence = "This network fails on the photo (KeyError); the server's terminal shows more."
+    assert photo.looks["nets.py:picky"] == sentence
+    assert "/a/secret/path" in capsys.readouterr().err
+    assert len(photo.told()["classes"]["nets.py:tiny"]) == 5
+
+
 def test_the_classes_offered_are_those_of_the_networks_own_softmax(tiny, photo):
-    guesses = tiny.guesses(photo.read())
-    logits = tiny.classifier(tiny.classifier.preprocess(photo.read())[None])[0]
+    guesses = photo.told()["classes"]["nets.py:tiny"]
+    image = Image.open(io.BytesIO(png())).convert("RGB")
+    logits = tiny.classifier(tiny.classifier.preprocess(image)[None])[0]
     probabilities = (logits.exp() / logits.exp().sum()).tolist()
     best = sorted(range(7), key=lambda i: -probabilities[i])[:5]
-    assert [guess.index for guess in guesses] == best
-    assert [guess.probability for guess in guesses] == pytest.approx([probabilities[i] for i in best], rel=1e-5)
+    assert [guess["index"] for guess in guesses] == best
+    assert [guess["probability"] for guess in guesses] == pytest.approx([probabilities[i] for i in best], rel=1e-5)
 
 
-# --- jobs
+# --- runs
 
 
-def test_a_job_finds_what_the_methods_find_without_it(tiny, photo, tmp_path):
-    job = Job(order(tiny, photo, "fei-vm", "saliency", seed=5), "me", tmp_path, 60)
+def test_a_run_finds_what_the_methods_find_without_it(tiny, photo):
+    job = run_of(tiny, photo, "fei-vm", "saliency", seed=5)
     job.run()
-    assert (job.state, job.message) == (DONE, "")
+    assert job.state == DONE
+    assert re.fullmatch(r"Done in \d+ s\.", job.message)
     with zipfile.ZipFile(job.results["fei-results.zip"]) as archive:
-        x = tiny.classifier.preprocess(photo.read())[None]
+        x = tiny.classifier.preprocess(Image.open(io.BytesIO(png())).convert("RGB"))[None]
         for name, options in (("fei-vm", {"preset": "fast"}), ("saliency", {})):
             method = fei.methods.create(name, **options)
             expected = method(tiny.classifier, x, 3, generator=torch.Generator().manual_seed(5))[0, 0]
@@ -160,7 +201,7 @@ def test_a_job_finds_what_the_methods_find_without_it(tiny, photo, tmp_path):
 
 
 def test_the_zip_holds_everything_and_repeats_itself(tiny, photo, tmp_path):
-    job = Job(order(tiny, photo, "fei-none", "gradcam"), "me", tmp_path, 60)
+    job = run_of(tiny, photo, "fei-none", "gradcam")
     job.run()
     with zipfile.ZipFile(job.results["fei-results.zip"]) as archive:
         assert archive.testzip() is None
@@ -194,10 +235,10 @@ def test_the_zip_holds_everything_and_repeats_itself(tiny, photo, tmp_path):
     np.testing.assert_array_equal(np.load(again / "photo.map.npy"), explanation.maps[0, 0])
 
 
-def test_cancelling_stops_a_job_within_one_pass_and_keeps_nothing(slow, photo):
+def test_cancelling_stops_a_run_within_one_pass_and_keeps_nothing(slow, photo):
     passes = []
     hook = slow.classifier.register_forward_hook(lambda *_: passes.append(job.state))
-    job = Job(order(slow, photo, "fei-vm", "rise"), "me", photo.file.parent, 60)
+    job = run_of(slow, photo, "fei-vm", "rise")
     thread = threading.Thread(target=job.run)
     thread.start()
     until(lambda: len(passes) > 8)
@@ -212,50 +253,77 @@ def test_cancelling_stops_a_job_within_one_pass_and_keeps_nothing(slow, photo):
     assert not slow.classifier._forward_pre_hooks
 
 
-def test_what_one_visitor_cancels_does_not_touch_what_another_is_offered(slow, photo):
-    job = Job(order(slow, photo, "rise"), "me", photo.file.parent, 60)
-    expected = slow.guesses(photo.read())
+def test_what_one_visitor_cancels_does_not_touch_what_another_is_offered(slow, photo, tmp_path):
+    job = run_of(slow, photo, "rise")
     offered = []
-    # From when the job has to end to when it notices, each pass of its network raises.
-    hook = slow.classifier.register_forward_pre_hook(
-        lambda *_: (job.cancel(), offered.append(slow.guesses(photo.read()))) if not offered else None, prepend=True
-    )
+
+    def offer(*_):
+        if not offered:
+            job.cancel()
+            offered.append(read_photo(png(), tmp_path, {"nets.py:slow": slow}, 10**6))
+
+    # From when the run has to end to when it notices, each pass of its network raises.
+    hook = slow.classifier.register_forward_pre_hook(offer, prepend=True)
     job.run()
     hook.remove()
     assert (job.state, job.message) == (STOPPED, "The run was cancelled.")
-    assert offered == [expected]
+    assert offered[0].looks["nets.py:slow"].guesses == photo.looks["nets.py:slow"].guesses
 
 
 def test_cancelling_while_results_are_written_keeps_nothing(tiny, photo, monkeypatch):
-    job = Job(order(tiny, photo, "saliency", "random"), "me", photo.file.parent, 60)
+    job = run_of(tiny, photo, "saliency", "random")
     written = []
 
-    def write(*arguments):
+    def write(*arguments, **_):
         written.append(arguments[3].method)
         job.cancel()
+        return {}, {}
 
-    monkeypatch.setattr(bundle, "_add_method", write)
+    monkeypatch.setattr(runs, "explanation_files", write)
     job.run()
-    assert written == ["random"] or written == ["saliency"]  # and not the other one too
+    assert written == ["saliency"]  # and not the other one too
     assert (job.state, job.message, job.results) == (STOPPED, "The run was cancelled.", {})
     assert list(photo.file.parent.iterdir()) == [photo.file]
 
 
-def test_a_job_that_takes_too_long_is_stopped_with_a_sentence(slow, photo):
-    job = Job(order(slow, photo, "rise"), "me", photo.file.parent, 0.4)
+def test_a_run_that_takes_too_long_is_stopped_with_a_sentence(slow, photo):
+    job = run_of(slow, photo, "rise", seconds=0.4)
     job.run()
     assert job.state == STOPPED
     assert job.message.startswith("The run took longer than 0.4 s and was stopped; choose fewer or quicker methods")
     assert list(photo.file.parent.iterdir()) == [photo.file]
 
 
-def test_a_job_that_fails_tells_the_visitor_little_and_the_terminal_all(network_file, photo, capsys):
-    broken = Network("broken", f"{network_file}:broken", CPU)
-    job = Job(order(broken, photo, "fei-vm"), "me", photo.file.parent, 60)
+def test_a_run_that_fails_tells_the_visitor_little_and_the_terminal_all(network_file, tmp_path, capsys):
+    networks = load_networks([f"{network_file}:broken"], CPU)
+    photo = read_photo(png(), tmp_path, networks, 10**6)
+    job = run_of(networks["nets.py:broken"], photo, "fei-vm")
     job.run()
     assert job.state == STOPPED
     assert job.message == "The run failed (KeyError); the server's terminal shows more."
     assert "/a/secret/path" in capsys.readouterr().err
+
+
+def test_a_run_tells_how_far_it_is_and_for_how_long_it_will_take(slow, photo):
+    job = run_of(slow, photo, "fei-vm", "gradcam")
+    assert job.told(2) | {"token": ""} == {
+        "token": "",
+        "state": "waiting",
+        "words": "Waiting: 2 run(s) come first.",
+        "share": 0.0,
+        "cards": [{"method": name, "words": "waiting", "frame": 0} for name in ("fei-vm", "gradcam")],
+    }
+    thread = threading.Thread(target=job.run)
+    thread.start()
+    until(lambda: job.cards["fei-vm"].done > 2 and job.cards["fei-vm"].frame)
+    told = job.told(0)
+    job.cancel()
+    thread.join()
+    step = r"step \d+ of 20, about \d+ s left"
+    assert re.fullmatch(rf"fei-vm, {step} \(0 of 2 methods done, \d+ s\)\.", told["words"])
+    assert re.fullmatch(step, told["cards"][0]["words"])
+    assert 0 < told["share"] < 0.5
+    assert job.cards["fei-vm"].picture.startswith(b"\xff\xd8")
 
 
 def test_a_method_that_shows_its_masks_is_watched_step_by_step():
@@ -265,23 +333,13 @@ def test_a_method_that_shows_its_masks_is_watched_step_by_step():
         def explain(self, model, inputs, target=None, *, on_step=None):
             for step in range(2):
                 on_step(step, torch.full((1, 1, 1, 2, 2), step + 1.0))
-            return type("Found", (), {"maps": inputs})
 
-    told = []
-    listener = type(
-        "Told",
-        (),
-        {
-            "begin": lambda self: told.append("begin"),
-            "step": lambda self, step, alphas: told.append((step, alphas.mean().item())),
-            "end": lambda self, maps: told.append(tuple(maps.shape)),
-        },
-    )()
-    watched = Watched(Shows(), listener)
-    assert watched.config == Shows.config
-    watched.explain(None, torch.zeros(1, 1, 2, 2))
-    assert told == ["begin", (0, 1.0), (1, 2.0), (1, 1, 2, 2)]
-    assert not hasattr(Watched(fei.methods.create("saliency"), listener), "explain")
+    told, method = [], Shows()
+    show_masks(method, lambda step, alphas: told.append((step, alphas.mean().item())))
+    method.explain(None, torch.zeros(1, 1, 2, 2))
+    assert told == [(0, 1.0), (1, 2.0)]
+    show_masks(saliency := fei.methods.create("saliency"), told.append)
+    assert not hasattr(saliency, "explain")
 
 
 class FakeJob:
@@ -291,6 +349,8 @@ class FakeJob:
         self.owner, self.log, self.go, self.over = owner, log, threading.Event(), False
 
     def run(self):
+        if self.over:  # as of a real one, see below
+            return
         self.log.append(self.owner)
         self.go.wait(30)
         self.over = True
@@ -321,6 +381,15 @@ def test_jobs_run_one_at_a_time_in_the_order_they_came():
     assert log == ["a", "b", "c cancelled", "b cancelled", "d cancelled", "e cancelled"]
 
 
+def test_a_run_that_was_cancelled_while_it_waited_does_nothing_when_its_turn_comes(tiny, photo):
+    job = run_of(tiny, photo, "random")
+    job.cancel()
+    assert (job.state, job.message) == (STOPPED, "The run was cancelled.")
+    job.run()
+    assert (job.state, job.cards["random"].state) == (STOPPED, "waiting")
+    assert list(photo.file.parent.iterdir()) == [photo.file]
+
+
 def test_without_a_queue_a_free_server_still_works():
     log, lane = [], Lane(0)
     job = FakeJob("a", log)
@@ -345,48 +414,55 @@ def clock():
     return Clock()
 
 
-def test_a_session_lives_while_its_browser_listens(tmp_path, clock):
-    sessions = Sessions(tmp_path, 2, grace=10, clock=clock)
-    session = sessions.enter("abc")
-    session.job = FakeJob("abc", log := [])
-    with sessions.listening("abc"):
+def test_a_visit_lives_while_its_page_listens(tmp_path, clock):
+    visits = Visits(tmp_path, 2, grace=10, clock=clock)
+    visit = visits.enter("abc")
+    visit.run = FakeJob("abc", log := [])
+    with visits.listening("abc"):
         clock.now = 100
-        sessions.sweep()
-        with sessions.listening("abc"):  # a second tab
+        visits.sweep()
+        with visits.listening("abc"):  # a second stream
             pass
-        assert session.folder.is_dir()
+        assert visit.folder.is_dir()
         assert log == []
     assert log == ["abc cancelled"]  # who leaves needs no run any more
     clock.now = 109
-    sessions.sweep()
-    assert sessions.find("abc") is session  # and it was heard of now
+    visits.sweep()
+    assert visits.find("abc") is visit  # and it was heard of now
     clock.now = 120
-    sessions.sweep()
-    assert sessions.find("abc") is None
+    visits.sweep()
+    assert visits.find("abc") is None
     assert log == ["abc cancelled"] * 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_there_are_only_so_many_sessions_and_their_keys_are_no_paths(tmp_path, clock):
-    sessions = Sessions(tmp_path, 2, grace=10, clock=clock)
+def test_there_are_only_so_many_visits_and_their_keys_are_no_paths(tmp_path, clock):
+    visits = Visits(tmp_path, 2, grace=10, clock=clock)
     for key in ("a", "b"):
-        assert re.fullmatch("[0-9a-f]{32}", sessions.enter(key).folder.name)
+        assert re.fullmatch("[0-9a-f]{32}", visits.enter(key).folder.name)
     with pytest.raises(InputError, match="2 visitors are here already; try again in a few minutes."):
-        sessions.enter("c")
+        visits.enter("c")
     clock.now = 11
-    sessions.enter("c")  # the others left meanwhile
-    for key in (None, "", "../x", "a/b", "x" * 65, "a\0"):
-        with pytest.raises(InputError, match="The browser sent no session; load the page again."):
-            sessions.enter(key)
+    visits.enter("c")  # the others left meanwhile
+    for key in ("", "../x", "a/b", "x" * 65, "a\0"):
+        with pytest.raises(InputError, match="The page does not say whose it is; load it again."):
+            visits.enter(key)
 
 
 def test_a_new_photo_takes_the_place_of_the_old_one_and_its_results(tmp_path, clock):
-    session = Sessions(tmp_path, 2, clock=clock).enter("a")
-    (session.new_photo_folder() / "photo.png").write_bytes(b"1")
-    session.job = FakeJob("a", log := [])
-    second = session.new_photo_folder()
-    assert list(session.folder.iterdir()) == [second]
-    assert log == ["a cancelled"]
+    visits = Visits(tmp_path, 2, 20, clock)
+    desk = Desk({}, [], Limits(), visits, Lane(0))
+    desk.take_photo("a", png())
+    visit = visits.enter("a")
+    first = visit.photo
+    visit.run = FakeJob("a", log := [])
+    with pytest.raises(DataError):
+        desk.take_photo("a", b"none")
+    assert (visit.photo, log) == (first, [])  # one that cannot be read changes nothing
+    desk.take_photo("a", png(kind="JPEG"))
+    assert list(visit.folder.iterdir()) == [visit.photo.file.parent]
+    assert visit.photo.file.name == "photo.jpg"
+    assert (visit.run, log) == (None, ["a cancelled"])
 
 
 def test_the_private_folder_goes_whatever_happens_and_takes_a_killed_servers_with_it(tmp_path):
@@ -414,64 +490,52 @@ def test_the_private_folder_goes_whatever_happens_and_takes_a_killed_servers_wit
     assert list(tmp_path.iterdir()) == [foreign]
 
 
-def test_old_files_are_removed_and_new_ones_stay(tmp_path):
-    old, new = tmp_path / "a" / "old", tmp_path / "b" / "new"
-    for file in (old, new):
-        file.parent.mkdir()
-        file.touch()
-    for path in (old, old.parent):
-        os.utime(path, (0, 0))
-    remove_older(tmp_path, 60)
-    os.utime(old.parent, (0, 0))  # that its file went counts as a change
-    remove_older(tmp_path, 60)
-    assert sorted(tmp_path.rglob("*")) == [new.parent, new]
-
-
 def test_the_desk_takes_only_what_it_offered(tiny, tmp_path):
-    for name in ("sessions", "uploads"):
-        (tmp_path / name).mkdir()
-    sessions, lane = Sessions(tmp_path / "sessions", 4), Lane(2)
-    examples = [("cat", Image.open(io.BytesIO(png())))]
-    desk = Desk({"tiny": tiny}, examples, Limits(), sessions, lane, tmp_path / "uploads")
+    visits, lane = Visits(tmp_path, 4, 20), Lane(2)
+    desk = Desk({"tiny": tiny}, [("cat", png(), b"")], Limits(), visits, lane)
     with pytest.raises(InputError, match="There is no photo yet; drop one in, or choose an example."):
         desk.start("me", "tiny", None, ["saliency"], "fast", 0)
-    (tmp_path / "secret.png").write_bytes(png())
-    for wrong in ("../secret.png", str(tmp_path / "secret.png"), "0" * 32, None, 3, ["a"]):
-        with pytest.raises(InputError, match="No photo has arrived; choose it again."):
-            desk.take_photo("me", wrong)
-    ticket, file = desk.new_upload()
-    file.write_bytes(png())
-    assert desk.take_photo("me", ticket).read().size == (30, 40)
-    assert not file.exists()
     for wrong in (1, -1, "0", None, 0.5):
-        with pytest.raises(InputError, match="The example must be a whole number from 0 to 0."):
+        with pytest.raises(
+            InputError, match="The example is not one that can be chosen; give a whole number from 0 to 0."
+        ):
             desk.take_example("me", wrong)
     desk.take_example("me", 0)
-    with pytest.raises(InputError, match="The network has not seen the photo yet"):
-        desk.start("me", "tiny", None, ["saliency"], "fast", 0)
-    offered = [str(guess.index) for guess in desk.offer("me", "tiny")]
-    (left_out,) = {"0", "1", "2", "3", "4", "5", "6"} - set(offered) - {sorted(set("0123456") - set(offered))[0]}
+    assert desk.told("me")["run"] is None
+    offered = [str(guess["index"]) for guess in desk.told("me")["photo"]["classes"]["tiny"]]
+    left_out = sorted(set("0123456") - set(offered))[0]
     for wrong in (
         {"network": "/etc/passwd"},
         {"network": "nets.py:tiny"},
+        {"network": {"path": "/etc/passwd"}},
         {"target": left_out},
         {"target": int(offered[0])},
-        {"chosen": ["os:system"]},
-        {"chosen": ["saliency", "../x.py:f"]},
+        {"methods": ["os:system"]},
+        {"methods": ["saliency", "../x.py:f"]},
+        {"methods": [{"path": "/etc/passwd"}]},
         {"preset": "slow"},
         {"seed": -1},
+        {"seed": {"path": "/etc/passwd"}},
     ):
-        asked = {"network": "tiny", "target": offered[0], "chosen": ["saliency"], "preset": "fast", "seed": 0} | wrong
+        asked = {"network": "tiny", "target": offered[0], "methods": ["saliency"], "preset": "fast", "seed": 0} | wrong
         with pytest.raises(InputError):
             desk.start("me", **asked)
     job = desk.start("me", "tiny", offered[1], ["saliency"], "fast", 3)
     until(lambda: job.over)
-    assert (job.state, job.order.target) == (DONE, int(offered[1]))
-    assert desk.result(job.token, "0.jpg").startswith(b"\xff\xd8")
-    assert desk.result(job.token, "explorer.html").name == "explorer.html"
+    assert (job.state, job.request.target) == (DONE, offered[1])
+    assert desk.found("me", "photo.jpg").startswith(b"\xff\xd8")
+    assert desk.found("me", "0.jpg").startswith(b"\xff\xd8")
+    assert desk.found("me", "explorer.html").name == "explorer.html"
     for wrong in ("1.jpg", "photo.png", "../photo.png", "/etc/passwd", ""):
-        assert desk.result(job.token, wrong) is None
-    assert desk.result("x" * len(job.token), "explorer.html") is None
-    sessions.close()
+        assert desk.found("me", wrong) is None
+    assert desk.found("you", "explorer.html") is None
+    visits.close()
     lane.close()
-    assert desk.result(job.token, "explorer.html") is None
+    assert desk.found("me", "explorer.html") is None
+
+
+def test_of_two_answers_the_newer_one_has_the_larger_number(tmp_path):
+    desk = Desk({}, [], Limits(), Visits(tmp_path, 4, 20), Lane(2))
+    first = desk.told("me")
+    desk.take_photo("me", png())
+    assert desk.told("me")["number"] > first["number"]

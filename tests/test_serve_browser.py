@@ -17,14 +17,13 @@ import fei
 pytestmark = pytest.mark.slow
 
 LIMIT = 300_000
+EXPLORED = ("headline", "summary", "chips", "scores", "facts", "sources")
+KEY = "JSON.parse(document.getElementById('data').textContent).visit"
 # Whatever the server streams reaches the page late, as in a browser that is busy.
 LATE = """
-const send = window.fetch;
-window.fetch = async (...asked) => {
-  const answer = await send(...asked);
-  if (!answer.headers.get('content-type')?.startsWith('text/event-stream')) return answer;
-  const wait = async (part, out) => { await new Promise((done) => setTimeout(done, 2000)); out.enqueue(part); };
-  return new Response(answer.body.pipeThrough(new TransformStream({transform: wait})), answer);
+const Plain = window.EventSource;
+window.EventSource = class extends Plain {
+  set onmessage(hear) { super.onmessage = (event) => setTimeout(() => hear(event), 700); }
 };
 """
 
@@ -66,9 +65,12 @@ class Visitor:
         self.outside, self.complaints = [], []
         self.page.on("request", lambda request: self._note(request.url, address))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("console", lambda line: self.complaints.append(line.text) if line.type == "error" else None)
+        self.page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
+        self.page.on(
+            "console", lambda line: self.complaints.append(line.text) if line.type in ("error", "warning") else None
+        )
         self.page.goto(address)
-        self.run.wait_for()
+        self.page.wait_for_selector("html[data-ready]")
 
     def _note(self, url, address):
         if not url.startswith((address, "data:", "blob:", "about:")):
@@ -90,19 +92,31 @@ class Visitor:
         file = {"name": name, "mimeType": "image/png", "buffer": content}
         self.page.locator("input[type=file]").set_input_files(file)
 
+    def take(self, example):
+        self.page.get_by_role("button", name=f"Example: {example}").click()
+        self.page.get_by_alt_text("Your photo").wait_for()
+
     def choose(self, network):
-        self.page.get_by_label("Network").click()
-        self.page.get_by_role("option", name=network).click()
+        self.page.get_by_label("Network", exact=True).select_option(network)
+
+    def open_setup(self):
+        if not self.page.evaluate("document.getElementById('setup').open"):
+            self.page.locator("summary", has_text="Photo, network and methods").click()
 
     def only(self, *methods):
-        chosen = self.page.locator("input[type=checkbox]:checked")
+        self.open_setup()
+        chosen = self.page.locator("#families input:checked")
         while chosen.count():
             chosen.first.uncheck()
         for method in methods:
-            self.page.get_by_role("checkbox", name=method, exact=True).check()
+            self.page.locator(f"#families input[value='{method}']").check()
 
     def sees(self, text):
         self.page.get_by_text(text).first.wait_for()
+
+    def settled(self):
+        """Colours fade in, of a button that may be pressed again for one."""
+        self.page.evaluate("() => Promise.all(document.getAnimations().map(each => each.finished))")
 
 
 def picture(size=(60, 45), seed=0):
@@ -117,54 +131,84 @@ def test_upload_progress_result_download(visit):
     assert visitor.run.is_disabled()
     visitor.give(picture(), "../../a b<i>.png")
     visitor.page.get_by_alt_text("Your photo").wait_for()
-    offered = [label.inner_text() for label in visitor.page.locator("label:has(input[type=radio])").all()][:5]
-    assert all(re.fullmatch(r".+ \(\d+\.\d%\)", text) for text in offered)
+    offered = [label.inner_text().split("\n") for label in visitor.page.locator("#classes label").all()]
+    assert len(offered) == 5
+    assert all(re.fullmatch(r"\d+\.\d %", share) for _, share in offered)
     odd = {"a<b>bold</b>", "${1 + 1}", "{{value}}"}  # names of classes are shown as they are
-    assert odd & {text.rpartition(" (")[0] for text in offered}  # five of the seven are offered
-    visitor.page.get_by_role("radio", name="(").nth(1).check()  # the second of the classes that are offered
+    assert odd & {label for label, _ in offered}  # five of the seven are offered
+    visitor.page.locator("#classes input").nth(1).check()  # the second of the classes that are offered
     visitor.only("fei-vm", "random")
-    visitor.page.get_by_label("Seed").fill("7")
+    visitor.page.get_by_label("Seed", exact=True).fill("7")
     visitor.run.click()
     visitor.page.get_by_role("progressbar", name="Progress of the run").wait_for()
     visitor.page.get_by_alt_text("fei-vm: the map so far").wait_for()
     visitor.download.wait_for()
     visitor.sees("Done in")
-    explorer = visitor.page.frame_locator("iframe[title='Explorer of the results']")
-    explorer.get_by_text("fei-vm").first.wait_for()
-    frame = visitor.page.locator("iframe[title='Explorer of the results']")
-    assert frame.get_attribute("sandbox") == "allow-scripts allow-downloads"
-    with visitor.page.expect_download() as downloading:
-        visitor.download.click()
-    assert downloading.value.suggested_filename == "fei-results.zip"
-    with zipfile.ZipFile(downloading.value.path()) as archive:
+    # The explorer is in the page itself, and is what the file has that can be downloaded.
+    explored = {id: visitor.page.locator(f"#{id}").inner_text() for id in EXPLORED}
+    assert "fei-vm" in explored["scores"]
+    assert visitor.page.locator("iframe").count() == 0
+    kept = {}
+    for name in ("Download everything (zip)", "Download explorer.html"):
+        with visitor.page.expect_download() as downloading:
+            visitor.page.get_by_role("link", name=name).click()
+        kept[downloading.value.suggested_filename] = downloading.value.path()
+    assert set(kept) == {"fei-results.zip", "explorer.html"}
+    with zipfile.ZipFile(kept["fei-results.zip"]) as archive:
         assert archive.testzip() is None
         assert archive.read("photo.png") == picture()
-        assert b"<html" in archive.read("explorer.html")
+        page = archive.read("explorer.html")
         found = np.load(io.BytesIO(archive.read("random.map.npy")))
         assert found.shape == (24, 24)
         record = json.loads(archive.read("fei-vm.json"))
+    assert kept["explorer.html"].read_bytes() == page
     assert record["seed"] == 7
-    assert record["target"]["label"] == offered[1].rpartition(" (")[0]
+    assert record["target"]["label"] == offered[1][0]
     assert visitor.page.locator("b", has_text="bold").count() == 0
+    file = kept["explorer.html"].with_suffix(".html")
+    file.write_bytes(page)
+    visitor.page.goto(f"file://{file}")  # which opens from disk, and shows the same
+    visitor.outside.clear()
+    visitor.page.wait_for_selector("html[data-ready]")
+    assert {id: visitor.page.locator(f"#{id}").inner_text() for id in EXPLORED} == explored
+
+
+def test_the_explorer_in_the_page_can_be_used_and_makes_way_for_the_next_run(visit):
+    visitor = visit()
+    visitor.take("coffee")
+    for names in (("saliency", "random"), ("gradcam",)):
+        visitor.only(*names)
+        visitor.run.click()
+        visitor.page.locator("#chips label", has_text=names[0]).wait_for()
+        visitor.download.wait_for()
+        chips = [label.inner_text() for label in visitor.page.locator("#chips label").all()]
+        assert chips == [name for name in fei.methods.available() if name in names]
+        assert visitor.page.locator("#pick-a").input_value() in names
+        visitor.page.keyboard.press("]")  # a key of the explorer
+        visitor.page.keyboard.press("t")
+        assert visitor.page.locator("html").get_attribute("data-theme") in ("light", "dark")
+    visitor.open_setup()
+    visitor.take("rocket")  # another photo, so nothing was found on it
+    visitor.page.locator("#chips").wait_for(state="hidden")
+    visitor.download.wait_for(state="hidden")
+    assert visitor.page.get_by_role("heading", level=1).inner_text() == "Which pixels does the network need?"
 
 
 def test_the_mask_is_seen_to_form_and_cancelling_ends_it(visit):
     visitor = visit()
     visitor.choose("nets.py:slow")
-    visitor.page.get_by_role("button", name="Example: coffee").click()
-    visitor.page.get_by_alt_text("Your photo").wait_for()
+    visitor.take("coffee")
     visitor.only("fei-vm", "rise")
-    assert visitor.cancel.is_disabled()
+    assert not visitor.cancel.is_visible()
     visitor.run.click()
     forming = visitor.page.get_by_alt_text("fei-vm: the map so far")
     forming.wait_for()
+    visitor.page.get_by_text(re.compile(r"fei-vm, step \d+ of 20, about \d+ s left")).wait_for()
     first = forming.get_attribute("src")
-    visitor.page.wait_for_function(
-        "(first) => document.querySelector('img[alt^=fei-vm]')?.getAttribute('src') !== first", arg=first
-    )
+    visitor.page.locator(f"img[alt^=fei-vm]:not([src='{first}'])").wait_for()
     visitor.cancel.click()
     visitor.sees("The run was cancelled.")
-    assert visitor.download.count() == 0
+    assert not visitor.download.is_visible()
     visitor.only("saliency")  # and the page still works
     visitor.run.click()
     visitor.download.wait_for()
@@ -188,12 +232,31 @@ def test_files_that_cannot_be_used_are_told_and_the_page_goes_on(visit):
     assert visitor.page.get_by_text(unreadable).count() == 0
 
 
+def test_a_photo_can_be_dropped(visit):
+    visitor = visit()
+    visitor.page.evaluate(
+        """(bytes) => {
+          const files = new DataTransfer();
+          files.items.add(new File([new Uint8Array(bytes)], "photo.png", { type: "image/png" }));
+          const input = document.elementFromPoint(...(({ x, y, width, height }) => [x + width / 2, y + height / 2])(
+            document.getElementById("drop").getBoundingClientRect()));
+          input.files = files.files; // as a browser does when files are dropped on an input
+          input.dispatchEvent(new Event("change"));
+        }""",
+        list(picture()),
+    )
+    visitor.page.get_by_alt_text("Your photo").wait_for()
+
+
 def test_two_visitors_do_not_disturb_each_other(visit, folder):
     first, second = visit(), visit()
     for visitor, seed in ((first, 1), (second, 2)):
         visitor.give(picture(seed=seed))
         visitor.page.get_by_alt_text("Your photo").wait_for()
-    pictures = [visitor.page.get_by_alt_text("Your photo").get_attribute("src") for visitor in (first, second)]
+    pictures = [
+        visitor.page.request.get(visitor.page.get_by_alt_text("Your photo").evaluate("e => e.src")).body()
+        for visitor in (first, second)
+    ]
     assert pictures[0] != pictures[1]
     first.choose("nets.py:slow")
     first.only("rise")
@@ -205,20 +268,22 @@ def test_two_visitors_do_not_disturb_each_other(visit, folder):
     first.cancel.click()
     first.sees("The run was cancelled.")
     second.download.wait_for()  # which the other one's cancelling did not touch
-    assert first.download.count() == 0
-    link = second.download.get_attribute("href")
-    stolen = first.page.request.get(second.page.url.rstrip("/") + link.replace(link.split("/")[2], "x" * 32))
-    assert stolen.status == 404
+    assert not first.download.is_visible()
+    link = second.download.evaluate("e => e.href")
+    assert first.page.request.get(link).status == 200
+    key = link.split("/")[4]
+    assert len(key) == 32  # who cannot guess it has nothing
+    assert first.page.request.get(link.replace(key, "x" * 32)).status == 404
+    assert first.page.request.get(link.replace(key, first.page.evaluate(KEY))).status == 404
     (private,) = folder.iterdir()
-    assert len(list((private / "sessions").iterdir())) >= 2
+    assert len(list((private / "visits").iterdir())) >= 2
 
 
 def test_a_full_queue_is_told(visit):
     visitors = [visit() for _ in range(3)]
     for visitor in visitors:
         visitor.choose("nets.py:slow")
-        visitor.page.get_by_role("button", name="Example: rocket").click()
-        visitor.page.get_by_alt_text("Your photo").wait_for()
+        visitor.take("rocket")
         visitor.only("rise", "extremal-perturbation", "occlusion", "kernel-shap")  # minutes, which nobody waits for
     for visitor, sentence in zip(visitors, ("rise, step", "Waiting: 1 run(s)", "The server is busy"), strict=True):
         visitor.run.click()
@@ -236,10 +301,9 @@ def test_no_click_is_lost_however_quickly_it_follows_another(visit):
     visitor.context.add_init_script(LATE)
     for _ in range(3):
         visitor.page.reload()
-        visitor.run.wait_for()
+        visitor.page.wait_for_selector("html[data-ready]")
         visitor.choose("nets.py:slow")
-        visitor.page.get_by_role("button", name="Example: rocket").click()
-        visitor.page.get_by_alt_text("Your photo").wait_for()
+        visitor.take("rocket")
     visitor.only("rise")
     for _ in range(3):
         visitor.run.click()
@@ -248,8 +312,18 @@ def test_no_click_is_lost_however_quickly_it_follows_another(visit):
     visitor.only("random")
     for _ in range(2):
         visitor.run.click()
-        visitor.page.get_by_role("progressbar").wait_for()
+        visitor.cancel.wait_for()
         visitor.download.wait_for()
+
+
+def test_a_server_that_went_away_is_told(visit):
+    visitor = visit()
+    visitor.context.route("**/example", lambda route: route.abort())
+    visitor.page.get_by_role("button", name="Example: rocket").click()
+    visitor.sees("The server does not answer; is it still running?")
+    visitor.context.unroute("**/example")
+    visitor.take("rocket")
+    visitor.complaints = [one for one in visitor.complaints if "net::ERR_FAILED" not in one]
 
 
 def test_the_page_can_be_used_with_the_keyboard(visit):
@@ -262,7 +336,7 @@ def test_the_page_can_be_used_with_the_keyboard(visit):
     for _ in range(60):
         visitor.page.keyboard.press("Tab")
         reached.add(visitor.page.evaluate(name))
-    boxes = [label.inner_text() for label in visitor.page.locator("label:has(input[type=checkbox])").all()]
+    boxes = [label.inner_text() for label in visitor.page.locator("#families label").all()]
     assert boxes == fei.methods.available()
     assert set(boxes) <= reached
     assert any("Drop a photo here" in str(name) for name in reached)
@@ -271,24 +345,45 @@ def test_the_page_can_be_used_with_the_keyboard(visit):
     example.focus()
     visitor.page.keyboard.press("Enter")
     visitor.page.get_by_alt_text("Your photo").wait_for()
-    visitor.run.focus()
     visitor.only("saliency")
     visitor.run.focus()
     visitor.page.keyboard.press("Enter")
+    visitor.download.wait_for()
+    assert visitor.page.evaluate("document.activeElement.id") == "run"  # the focus is not lost on the way
+    visitor.open_setup()
+    visitor.page.get_by_label("Seed", exact=True).focus()
+    visitor.page.keyboard.press("Enter")  # as in any form
+    visitor.download.wait_for(state="hidden")
     visitor.download.wait_for()
 
 
 def test_nothing_serious_stands_in_anyones_way(visit):
     visitor = visit()
-    visitor.page.get_by_role("button", name="Example: coffee").click()
-    visitor.page.get_by_alt_text("Your photo").wait_for()
-    visitor.only("saliency")
+
+    def look(*viewports):
+        for viewport in (DESKTOP, PHONE):
+            visitor.page.set_viewport_size(viewport)
+            visitor.settled()
+            assert visitor.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+            if viewport in viewports:
+                assert serious_faults(visitor.page, {"runOnly": ["wcag2a", "wcag2aa"]}) == {}
+
+    visitor.take("coffee")
+    visitor.give(b"no photo")
+    visitor.sees("The photo cannot be read")
+    look(PHONE)
+    visitor.only("fei-vm")
+    visitor.choose("nets.py:slow")
+    visitor.run.click()
+    visitor.page.get_by_alt_text("fei-vm: the map so far").wait_for()
+    look(DESKTOP)
+    visitor.cancel.click()
+    visitor.sees("The run was cancelled.")
+    visitor.choose("nets.py:tiny")
+    visitor.only("saliency", "random")
     visitor.run.click()
     visitor.download.wait_for()
-    options = {"runOnly": ["wcag2a", "wcag2aa"], "iframes": False}  # the explorer has a test of its own
-    for viewport in (DESKTOP, PHONE):
-        visitor.page.set_viewport_size(viewport)
-        # colours fade in, of a button that may be pressed again for one
-        visitor.page.evaluate("() => Promise.all(document.getAnimations().map(each => each.finished))")
-        assert serious_faults(visitor.page, options) == {}
-        assert visitor.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+    visitor.open_setup()
+    look(DESKTOP, PHONE)
+    visitor.page.emulate_media(color_scheme="dark")
+    look(DESKTOP)

@@ -15,10 +15,11 @@ import pytest
 from page_server import page_server, png, require
 from waiting import PATIENCE, until
 
-from fei.app.gate import CALL
 from fei.errors import InputError
 
 pytestmark = pytest.mark.slow
+
+WORK = ["rise", "extremal-perturbation", "kernel-shap"]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,6 @@ class Visitor:
 
     def __init__(self, address):
         self.host, self.port = re.fullmatch(r"http://([\d.]+):(\d+)/", address).groups()
-        self.config = json.loads(self.request("GET", "/config")[1])
 
     def request(self, method, path, body=None, headers=None):
         connection = http.client.HTTPConnection(self.host, int(self.port), timeout=PATIENCE)
@@ -46,34 +46,39 @@ class Visitor:
         connection.close()
         return response.status, content
 
-    def event(self, kind, number=0):
-        """The number of the page's n-th event of a kind."""
-        found = [one["id"] for one in self.config["dependencies"] if one["targets"][0][1] == kind]
-        return found[number]
+    def ask(self, key, what, **said):
+        """What the page is answered."""
+        status, content = self.request("POST", f"/visits/{key}/{what}", json.dumps(said))
+        assert status == 200
+        return json.loads(content)
 
-    def call(self, event, data, session, event_data=None):
-        """What an event is answered with."""
-        body = {"data": data, "fn_index": event, "session_hash": session, "event_data": event_data}
-        return self.request("POST", CALL, json.dumps(body), {"content-type": "application/json"})[1].decode()
-
-    def run(self, data, session):
-        """What the page shows in the end when a run is ordered."""
-        shown = self.call(self.event("click"), data, session)
-        while not any(end in shown for end in ('"active":false', "fei-error", '{"error"')):  # the clock ticks till then
-            time.sleep(0.1)
-            shown = self.call(self.event("tick"), [], session)
-        return shown
+    def order(self, key, **said):
+        """Order a run of something quick, but for what is said."""
+        usual = {"network": "nets.py:tiny", "target": None, "methods": ["saliency"], "preset": "fast", "seed": 0}
+        return self.ask(key, "run", **usual | said)
 
     @contextmanager
-    def here(self, session):
-        """The page is open: its stream is."""
-        with socket.create_connection((self.host, int(self.port))) as stream:
-            stream.sendall(f"GET /gradio_api/heartbeat/{session} HTTP/1.1\r\nHost: {self.host}\r\n\r\n".encode())
-            assert b" 200 " in stream.recv(100)
-            yield
+    def here(self, key):
+        """The page is open: its stream is, from which what the page shows is read."""
+        with socket.create_connection((self.host, int(self.port)), timeout=PATIENCE) as stream:
+            stream.sendall(f"GET /visits/{key}/stream HTTP/1.1\r\nHost: {self.host}\r\n\r\n".encode())
+            file = stream.makefile("rb")
+            assert b" 200 " in file.readline()
+            yield (json.loads(line[6:]) for line in file if line.startswith(b"data: "))
 
-    def upload(self, content):
-        return self.request("POST", "/photo", content)
+    def raw(self, content):
+        """All that is answered to some bytes, until the server closes."""
+        with socket.create_connection((self.host, int(self.port)), timeout=PATIENCE) as connection:
+            connection.sendall(content)
+            return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+    def upload(self, key, content):
+        return self.request("POST", f"/visits/{key}/photo", content)
+
+
+def last(told):
+    """What the page shows in the end."""
+    return next(one for one in told if one["run"] and one["run"]["state"] in ("done", "stopped"))
 
 
 def test_the_page_answers_and_files_of_the_machine_are_not_served(server):
@@ -81,119 +86,138 @@ def test_the_page_answers_and_files_of_the_machine_are_not_served(server):
     assert visitor.request("GET", "/")[0] == 200
     secret = private / "lock"
     for path in (
-        f"/gradio_api/file={secret}",
-        "/gradio_api/file=/etc/passwd",
         f"/file={secret}",
-        "/static/../../../../etc/passwd",
-        "/static/..%2f..%2f..%2f..%2fetc%2fpasswd",
-        "/assets/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
-        "/svelte//etc/passwd",
-        "/results/..%2f..%2flock/x",
+        f"/visits/x/files/{secret}",
+        "/examples/../../../../etc/passwd",
+        "/examples/..%2f..%2f..%2f..%2fetc%2fpasswd",
+        "/visits/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
+        "//etc/passwd",
+        "/visits/x/files/..%2f..%2flock",
     ):
         status, content = visitor.request("GET", path)
-        assert status in (403, 404), path
-        assert b"root:" not in content
-        assert b"process" not in content
+        assert status == 404, path
+        assert content == b"There is nothing here."
 
 
-def test_hostile_calls_get_a_sentence_and_run_nothing(server, tmp_path):
+def test_hostile_orders_get_a_sentence_and_run_nothing(server, tmp_path):
     visitor, _ = server
     marker = tmp_path / "ran"
     evil = tmp_path / "evil.py"
     evil.write_text(f"open({str(marker)!r}, 'w')\ndef factory():\n    pass\n", encoding="utf-8")
-    groups = [[], ["saliency"], [], [], []]
-    with visitor.here("hostile"):
-        visitor.call(visitor.event("submit"), ["nets.py:tiny"], "hostile", {"example": 0})
-        for data in (
-            [f"{evil}:factory", None, "fast", 0, *groups],
-            ["nets.py:tiny", "999", "fast", 0, *groups],
-            ["nets.py:tiny", None, "fast", 0, [f"{evil}:factory"], [], [], [], []],
-            ["nets.py:tiny", None, "fast", 0, ["os:system"], [], [], [], []],
-            ["nets.py:tiny", None, "../x", 0, *groups],
-            ["nets.py:tiny", None, "fast", "__import__('os')", *groups],
-            ["nets.py:tiny"],
+    with visitor.here("hostile") as told:
+        visitor.ask("hostile", "example", number=0)
+        for said in (
+            {"network": f"{evil}:factory"},
+            {"target": "999"},
+            {"methods": [f"{evil}:factory"]},
+            {"methods": ["os:system"]},
+            {"preset": "../x"},
+            {"seed": "__import__('os')"},
+            {"network": None},
+            {"network": {"path": str(evil)}},
         ):
-            message = visitor.run(data, "hostile")
-            assert "Traceback" not in message
-            assert "Done in" not in message
+            answer = visitor.order("hostile", **said)
+            assert re.fullmatch(r"(There is no such|The seed is not one).*; .*\.", answer["error"])
+            assert answer["run"] is None
         assert not marker.exists()
-        done = visitor.run(["nets.py:tiny", None, "fast", 0, *groups], "hostile")
-        assert "Done in" in done  # so it was not for another reason
+        assert visitor.order("hostile")["error"] == ""
+        assert last(told)["run"]["words"].startswith("Done in")  # so it was not for another reason
 
 
 def test_a_run_that_goes_on_is_shown_again_to_who_asks_for_another(server):
     visitor, _ = server
-    run = ["nets.py:tiny", None, "fast", 0, [], [], [], ["rise", "extremal-perturbation", "kernel-shap"], []]
-    with visitor.here("again"):
-        visitor.call(visitor.event("submit"), ["nets.py:tiny"], "again", {"example": 0})
-        assert '"active":true' in visitor.call(visitor.event("click"), run, "again")
-        again = visitor.call(visitor.event("click"), run, "again")
-        assert "Your last run is not over yet; wait for it, or cancel it." in again
-        assert '"active":true' in again
-        visitor.call(visitor.event("click", 1), [], "again")
-        shown = ""
-        while '"active":false' not in shown:
-            shown = visitor.call(visitor.event("tick"), [], "again")
-        assert "The run was cancelled." in shown
+    with visitor.here("again") as told:
+        visitor.ask("again", "example", number=0)
+        first = visitor.order("again", methods=WORK)
+        assert first["run"]["state"] in ("waiting", "running")
+        again = visitor.order("again", methods=WORK)
+        assert again["error"] == "Your last run is not over yet; wait for it, or cancel it."
+        assert again["run"]["token"] == first["run"]["token"]
+        assert again["number"] > first["number"]
+        visitor.ask("again", "cancel")
+        assert last(told)["run"]["words"] == "The run was cancelled."
 
 
-def test_files_of_the_machine_cannot_be_had_as_photos(server, tmp_path):
+def test_who_leaves_needs_no_run_any_more(server):
+    visitor, _ = server
+    with visitor.here("gone"):
+        visitor.ask("gone", "example", number=0)
+        visitor.order("gone", methods=WORK)
+    with visitor.here("next") as told:
+        visitor.ask("next", "example", number=0)
+        visitor.order("next")
+        assert last(told)["run"]["words"].startswith("Done in")
+
+
+def test_only_photos_are_taken_as_photos(server, tmp_path):
     visitor, private = server
+    until(lambda: not list((private / "visits").iterdir()))  # those before have gone
     secret = tmp_path / "secret.png"
     secret.write_bytes(png())
-    upload = visitor.event("upload")
     for path in (str(secret), "../../lock", "http://127.0.0.1:1/x", f"file://{secret}"):
-        file = {"path": path, "meta": {"_type": "gradio.FileData"}}
-        body = {"data": [file], "fn_index": upload, "session_hash": "thief"}
-        headers = {"content-type": "application/json"}
-        assert visitor.request("POST", CALL, json.dumps(body), headers)[0] == 400
-        message = visitor.call(upload, ["nets.py:tiny"], "thief", {"ticket": path})
-        assert "No photo has arrived; choose it again." in message
-        assert "Your photo" not in message
-    assert [path for path in (private / "gradio").rglob("*") if path.is_file()] == []
-    status, answer = visitor.upload(png())
-    assert status == 200
-    message = visitor.call(upload, ["nets.py:tiny"], "thief", {"ticket": json.loads(answer)["ticket"]})
-    assert "Your photo" in message
+        answer = json.loads(visitor.upload("thief", path.encode())[1])
+        assert answer["error"].startswith("The photo cannot be read as an image")
+        assert answer["photo"] is None
+    assert [path for path in (private / "visits").rglob("*") if path.is_file()] == []
+    status, answer = visitor.upload("thief", png())
+    assert (status, json.loads(answer)["error"]) == (200, "")
+    assert json.loads(answer)["photo"]["classes"]["nets.py:tiny"]
 
 
 def test_too_large_malformed_and_aborted_uploads_leave_the_server_well(server):
     visitor, private = server
-    assert visitor.upload(b"x" * 300_000) == (413, b"The photo has more than 0.2 MB; save it smaller.")
-    chunks = (b"x" * 50_000 for _ in range(8))  # which do not say beforehand how many they are
-    assert visitor.upload(chunks)[0] == 413
+    head = b"POST /visits/large/photo HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    chunks = [b"x" * 50_000] * 4 + [b"x"]  # which do not say beforehand how many they are
+    said = b"Content-Length: 300000\r\n\r\n"
+    unsaid = b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in chunks)
+    for body in (said, unsaid):
+        answer = visitor.raw(head + body)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert answer.endswith(b"The photo has more than 0.2 MB; save it smaller.")
     for _ in range(5):
         with socket.create_connection((visitor.host, int(visitor.port))) as aborted:
-            aborted.sendall(b"POST /photo HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\nhalf")
-    until(lambda: not list((private / "uploads").iterdir()))
+            aborted.sendall(b"POST /visits/a/photo HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\nhalf")
     for garbage in (b"\x00\xff\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n"):
         with socket.create_connection((visitor.host, int(visitor.port))) as odd:
             odd.sendall(garbage)
             odd.settimeout(10)
             odd.recv(100)
     assert visitor.request("GET", "/")[0] == 200
-    assert visitor.upload(png())[0] == 200
-    assert private.is_dir()
+    until(lambda: visitor.upload("well", png())[0] == 200)  # the places of those who left are free again
+    until(lambda: {path.name for path in (private / "visits").rglob("*") if path.is_file()} <= {"photo.png"})
 
 
 def test_what_a_visitor_left_is_gone_soon_after(server):
     visitor, private = server
-    visitor.call(visitor.event("submit"), ["nets.py:tiny"], "leaver", {"example": 1})
-    assert list((private / "sessions").iterdir())
-    until(lambda: not list((private / "sessions").iterdir()))
+    visitor.ask("leaver", "example", number=1)
+    assert list((private / "visits").iterdir())
+    until(lambda: not list((private / "visits").iterdir()))
 
 
-def test_without_gradio_there_is_one_sentence(monkeypatch):
-    from fei.app.server import Options, serving
+def test_who_says_nothing_is_hung_up_on_and_who_listens_is_not(server):
+    visitor, _ = server
+    with visitor.here("patient") as told, socket.create_connection((visitor.host, int(visitor.port))) as silent:
+        silent.settimeout(PATIENCE)
+        begun = time.monotonic()
+        assert silent.recv(100) == b""
+        assert time.monotonic() - begun > 1
+        next(told)
+        visitor.ask("patient", "example", number=0)
+        assert next(told)["photo"] is not None
 
-    monkeypatch.setitem(sys.modules, "gradio", None)
-    sentence = r'^Gradio is needed for this and is not installed; run: pip install "fei\[serve\]"$'
-    with pytest.raises(InputError, match=sentence), serving(Options()):
+
+@pytest.mark.parametrize("absent", ["starlette", "uvicorn"])
+def test_without_what_it_needs_there_is_one_sentence(monkeypatch, absent):
+    from fei.app.server import ServeOptions, serving
+
+    monkeypatch.setitem(sys.modules, absent, None)
+    sentence = r'^Starlette and uvicorn are not both installed; run pip install "fei\[serve\]"\.$'
+    with pytest.raises(InputError, match=sentence), serving(ServeOptions()):
         pass
 
 
 def test_the_command_serves_until_ctrl_c_and_leaves_nothing(network_file, tmp_path):
-    require("gradio")
+    require("starlette", "uvicorn")
     words = ["serve", "--model", f"{network_file}:tiny", "--port", "0", "--host", "127.0.0.1"]
     environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
@@ -220,13 +244,13 @@ def test_the_command_serves_until_ctrl_c_and_leaves_nothing(network_file, tmp_pa
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--max-seconds", "0"], "--max-seconds is 0; give a number of seconds above 0."),
+        (["--max-seconds", "0"], "The option --max-seconds is 0; give a number of seconds above 0."),
         (["--host", "999.1.1.1"], "'999.1.1.1' is no address of this machine; give --host 127.0.0.1 or another."),
         (["--model", "no-such-network"], "There is no model 'no-such-network'"),
     ],
 )
 def test_a_wrong_option_is_told_in_one_sentence(words, sentence, capsys):
-    require("gradio")
+    require("starlette", "uvicorn")
     from fei.cli._app import run
 
     assert run(["serve", "--port", "0", *words]) == 2
@@ -235,7 +259,7 @@ def test_a_wrong_option_is_told_in_one_sentence(words, sentence, capsys):
 
 
 def test_a_port_that_is_taken_is_told(capsys):
-    require("gradio")
+    require("starlette", "uvicorn")
     from fei.cli._app import run
 
     with socket.socket() as taken:

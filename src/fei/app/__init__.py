@@ -1,1 +1,1 @@
-"""The web page behind ``fei serve``: plain functions and classes, with a thin layer of Gradio over them."""
+"""The web page behind ``fei serve``: plain functions and classes, with a thin layer of Starlette over them."""

@@ -1,29 +1,129 @@
-"""The desk: everything a visitor can ask for, as plain functions that check what they are given."""
+"""The desk: who is here, and everything a visitor can ask for, as plain functions that check what they are given."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import secrets
+import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
-from fei import methods
-from fei.app import limits as asked
-from fei.app.jobs import Job, Lane, Order
-from fei.app.limits import Limits
-from fei.app.networks import Guess, Network
-from fei.app.photos import Photo, jpeg, keep_photo, preview
-from fei.app.sessions import Session, Sessions
+from fei import methods as registry
+from fei.app.limits import SEEDS, Limits, one_of, some_of, whole_number
+from fei.app.photos import Offered, Photo, read_photo
+from fei.app.runs import Lane, PageRun
+from fei.core.settings import PRESETS
 from fei.errors import InputError
+from fei.service import Request
 
-_THUMBNAIL = 160
-_TICKET = re.compile("[0-9a-f]{32}")
+_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass
+class Visit:
+    """One visitor.
+
+    Attributes:
+        folder: A folder of the visitor's own, under a name of ours.
+        seen: When something was heard last.
+        photo: The photo, when there is one.
+        run: The latest run.
+        lock: Held while the photo or the run is exchanged, and never for long.
+    """
+
+    folder: Path
+    seen: float
+    photo: Photo | None = None
+    run: PageRun | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def replace_photo(self, photo: Photo | None) -> None:
+        """Take a photo, or none, in place of the one before, and of what was found on that one."""
+        with self.lock:
+            if self.run is not None:
+                self.run.cancel()
+            if self.photo is not None:
+                shutil.rmtree(self.photo.file.parent, ignore_errors=True)
+            self.photo, self.run = photo, None
+
+
+class Visits:
+    """All visitors who have given a photo.
+
+    A visit lives while its page holds a stream open (the page does as long as it is open), and for a while after
+    anything else was heard of it.
+
+    Args:
+        folder: Where their folders are made.
+        most: How many there may be at a time.
+        grace: Seconds for which a visit without a stream is kept.
+        clock: Tells the time in seconds.
+    """
+
+    def __init__(self, folder: Path, most: int, grace: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._most, self._grace, self._clock = folder, most, grace, clock
+        self._visits, self._streams, self._lock = dict[str, Visit](), Counter[str](), threading.RLock()
+
+    def enter(self, key: str) -> Visit:
+        """The visit of that key, made if there is none; `InputError` if there are too many, or the key is none."""
+        if not _KEY.fullmatch(key):
+            raise InputError("The page does not say whose it is; load it again.")
+        with self._lock:
+            if key not in self._visits:
+                self.sweep()
+                if len(self._visits) >= self._most:
+                    raise InputError(f"{self._most} visitors are here already; try again in a few minutes.")
+                folder = self._folder / secrets.token_hex(16)
+                folder.mkdir()
+                self._visits[key] = Visit(folder, self._clock())
+            self._visits[key].seen = self._clock()
+            return self._visits[key]
+
+    def find(self, key: str) -> Visit | None:
+        """The visit of that key, if there is one."""
+        with self._lock:
+            return self.enter(key) if key in self._visits else None
+
+    @contextmanager
+    def listening(self, key: str) -> Iterator[None]:
+        """Keep a visit while its page holds a stream open; who leaves needs no run any more."""
+        with self._lock:
+            self._streams[key] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._streams[key] -= 1
+                visit = self.find(key)
+                if not self._streams[key]:
+                    del self._streams[key]
+                    if visit is not None and visit.run is not None:
+                        visit.run.cancel()
+
+    def sweep(self) -> None:
+        """End the visits of which nothing is heard any more."""
+        with self._lock:
+            last = self._clock() - self._grace
+            for key in [key for key, one in self._visits.items() if one.seen < last and not self._streams[key]]:
+                self._visits.pop(key).replace_photo(None)
+            known = {one.folder for one in self._visits.values()}
+            for made in self._folder.iterdir():  # of those, and what a run wrote while it was being removed
+                if made not in known:
+                    shutil.rmtree(made, ignore_errors=True)
+
+    def close(self) -> None:
+        """End all visits."""
+        with self._lock:
+            self._grace = -1.0
+            self._streams.clear()
+            self.sweep()
 
 
 @dataclass
@@ -32,137 +132,103 @@ class Desk:
 
     Attributes:
         networks: What they may choose from.
-        examples: Names and pixels of the photos that are here already.
+        examples: Photos that are here already: name, bytes of the file, and a small picture (JPEG).
         limits: What they may ask for.
-        sessions: Who they are.
-        lane: Where their jobs go.
-        uploads: Where uploads are until they are taken over.
+        visits: Who they are.
+        lane: Where their runs go.
     """
 
-    networks: Mapping[str, Network]
-    examples: Sequence[tuple[str, Image.Image]]
+    networks: Mapping[str, Offered]
+    examples: Sequence[tuple[str, bytes, bytes]]
     limits: Limits
-    sessions: Sessions
+    visits: Visits
     lane: Lane
-    uploads: Path
-    # One photo is decoded at a time: that bounds the memory.
-    _decoding: threading.Lock = field(default_factory=threading.Lock)
+    _decoding: threading.Lock = field(default_factory=threading.Lock)  # one photo at a time: that bounds the memory
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
-    def __post_init__(self) -> None:
-        """Make what everybody sees once."""
-        self._thumbnails = [jpeg(image, _THUMBNAIL) for _, image in self.examples]
-
-    def new_upload(self) -> tuple[str, Path]:
-        """A ticket for an upload, which cannot be guessed, and the file to write it to."""
-        ticket = secrets.token_hex(16)
-        return ticket, self.uploads / ticket
-
-    def take_photo(self, visitor: str | None, ticket: Any) -> Photo:
-        """Take over what was uploaded as the visitor's photo, in place of the one before.
+    def take_photo(self, key: str, content: bytes) -> None:
+        """Take the bytes of an image file as the visitor's photo, in place of the one before.
 
         Raises:
-            InputError: If there is no such upload, or there are too many visitors.
-            DataError: If it cannot be read, or is too large.
+            InputError: If there are too many visitors.
+            DataError: If it cannot be read; the one before stays then.
         """
-        session = self.sessions.enter(visitor)
-        file = self.uploads / ticket if isinstance(ticket, str) and _TICKET.fullmatch(ticket) else None
-        if file is None or not file.is_file():
-            raise InputError("No photo has arrived; choose it again.")
-        with session.lock, self._decoding:
-            content = file.read_bytes()
-            file.unlink()
-            session.photo = photo = keep_photo(content, session.new_photo_folder(), self.limits)
-        return photo
+        visit = self.visits.enter(key)
+        folder = visit.folder / secrets.token_hex(8)
+        folder.mkdir()
+        try:
+            with self._decoding:
+                visit.replace_photo(read_photo(content, folder, self.networks, self.limits.pixels))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
-    def take_example(self, visitor: str | None, number: Any) -> Photo:
-        """Take one of the examples as the visitor's photo.
+    def take_example(self, key: str, number: Any) -> None:
+        """Take one of the examples as the visitor's photo; `InputError` if there is no such one."""
+        self.take_photo(key, self.examples[whole_number("example", number, len(self.examples))][1])
 
-        Raises:
-            InputError: If there is no such example, or there are too many visitors.
-        """
-        _, image = self.examples[asked.whole_number("example", number, len(self.examples))]
-        session = self.sessions.enter(visitor)
-        with session.lock:
-            file = session.new_photo_folder() / "photo.png"
-            image.save(file)
-            session.photo = photo = Photo(file, preview(image))
-        return photo
-
-    def offer(self, visitor: str | None, network: Any) -> list[Guess]:
-        """What the network sees in the visitor's photo: the classes to choose from.
-
-        Raises:
-            InputError: If there is no such network, or no photo.
-            ModelError: If the network fails on it.
-        """
-        name = asked.one_of("network", network, self.networks)
-        with self._photo_of(visitor) as (session, photo), self._decoding:
-            guesses = self.networks[name].guesses(photo.read())
-            session.offered[name] = guesses
-        return guesses
-
-    def start(self, visitor: str | None, network: Any, target: Any, chosen: Any, preset: Any, seed: Any) -> Job:
+    def start(self, key: str, network: Any, target: Any, methods: Any, preset: Any, seed: Any) -> PageRun:
         """Order a run.
 
         Args:
-            visitor: Who asks.
+            key: Who asks.
             network: Name of a network.
-            target: One of the classes that were offered for it, by index; ``None`` for the first.
-            chosen: Names of methods.
-            preset: Name of a preset.
+            target: One of the classes that it sees in the photo, by index; ``None`` for the first.
+            methods: Names of methods.
+            preset: Name of a preset, for the methods that have it.
             seed: Of whatever is random.
 
         Raises:
             InputError: If there is no photo, something was asked for that is not offered, or too many wait.
         """
-        with self._photo_of(visitor) as (session, photo):
-            name = asked.one_of("network", network, self.networks)
-            offered = {str(guess.index): guess for guess in session.offered.get(name, [])}
-            if not offered:
-                raise InputError("The network has not seen the photo yet; choose the photo again.")
-            index = asked.one_of("class", next(iter(offered)) if target is None else target, offered)
-            order = Order(
-                self.networks[name],
-                photo,
-                offered[index].index,
-                asked.some_of("method", chosen, methods.available()),
-                asked.preset(preset),
-                asked.whole_number("seed", seed, asked.SEEDS),
-            )
-            if session.job is not None and not session.job.over:
-                raise InputError("Your last run is not over yet; wait for it, or cancel it.")
-            job = Job(order, session.key, photo.file.parent, self.limits.seconds)
-            self.lane.submit(job)
-            session.job = job
-            return job
-
-    def cancel(self, visitor: str | None) -> bool:
-        """End the visitor's run, if there is one; says whether there was."""
-        session = self.sessions.find(visitor)
-        if session is None or session.job is None or session.job.over:
-            return False
-        session.job.cancel()
-        return True
-
-    def thumbnail(self, number: int) -> bytes | None:
-        """A small picture (JPEG) of an example; ``None`` if there is no such one."""
-        return self._thumbnails[number] if 0 <= number < len(self._thumbnails) else None
-
-    def result(self, token: str, name: str) -> bytes | Path | None:
-        """A file of a job: the picture of a method, by its number, or a result; ``None`` if there is no such one."""
-        job = self.sessions.job(token)
-        if job is None:
-            return None
-        number = name.removesuffix(".jpg")
-        if number.isdecimal() and int(number) < len(job.order.methods):
-            return job.frames.get(job.order.methods[int(number)])
-        return job.results.get(name)
-
-    @contextmanager
-    def _photo_of(self, visitor: str | None) -> Iterator[tuple[Session, Photo]]:
-        """A visitor's session and photo, which stay what they are as long as the block runs."""
-        session = self.sessions.find(visitor)
-        with nullcontext() if session is None else session.lock:
-            if session is None or session.photo is None:
+        visit = self.visits.enter(key)
+        with visit.lock:
+            if visit.photo is None:
                 raise InputError("There is no photo yet; drop one in, or choose an example.")
-            yield session, session.photo
+            name = one_of("network", network, self.networks)
+            look = visit.photo.looks[name]
+            if isinstance(look, str):
+                raise InputError(look)
+            classes = [str(guess.index) for guess in look.guesses]
+            request = Request.of(
+                self.networks[name].spec,
+                some_of("method", methods, registry.available()),
+                {"preset": one_of("preset", preset, PRESETS)},
+                lenient=True,
+                target=classes[0] if target is None else one_of("class", target, classes),
+                seed=whole_number("seed", seed, SEEDS),
+                device=look.inputs.device.type,
+            )
+            run = PageRun(self.networks[name].classifier, request, visit.photo, look, key, self.limits.seconds)
+            self.lane.submit(run)
+            visit.run = run
+            return run
+
+    def cancel(self, key: str) -> None:
+        """End the visitor's run, if there is one."""
+        visit = self.visits.find(key)
+        if visit is not None and visit.run is not None:
+            visit.run.cancel()
+
+    def told(self, key: str) -> dict[str, Any]:
+        """What the visitor's page shows: photo and run. Of two answers, the one with the larger number is newer."""
+        visit = self.visits.find(key)
+        with nullcontext() if visit is None else visit.lock:
+            photo, run = (None, None) if visit is None else (visit.photo, visit.run)
+            return {
+                "number": next(self._numbers),
+                "photo": None if photo is None else photo.told(),
+                "run": None if run is None else run.told(self.lane.ahead(run)),
+            }
+
+    def found(self, key: str, name: str) -> bytes | Path | None:
+        """A visitor's file, if there is one: the small photo, the picture of a method by its number, or a result."""
+        visit = self.visits.find(key)
+        if visit is None or visit.photo is None:
+            return None
+        if name == "photo.jpg":
+            return visit.photo.preview
+        if visit.run is None:
+            return None
+        pictures = {f"{number}.jpg": card.picture for number, card in enumerate(visit.run.cards.values())}
+        return pictures.get(name) or visit.run.results.get(name)

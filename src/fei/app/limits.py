@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from fei.core.settings import PRESETS
 from fei.data.images import MAX_FILE_BYTES, MAX_PIXELS
-from fei.errors import InputError
+from fei.errors import FEIError, InputError
 
 SEEDS = 2**32
 """Seeds are below this: a browser's numbers are exact up to 2^53, and nobody types more."""
@@ -21,9 +22,9 @@ class Limits:
     Attributes:
         upload_bytes: Size of a photo's file.
         pixels: Width × height of a photo.
-        seconds: Run time of one job.
-        queue: Jobs that wait while one runs.
-        sessions: Visitors with a photo at a time.
+        seconds: Time that one run may take.
+        queue: Runs that wait while one goes on.
+        visits: Visitors with a photo at a time.
         uploads: Uploads at a time.
         connections: Open connections; more are closed at once.
 
@@ -35,42 +36,45 @@ class Limits:
     pixels: int = 40_000_000
     seconds: float = 600
     queue: int = 8
-    sessions: int = 64
+    visits: int = 64
     uploads: int = 4
     connections: int = 256
 
     def __post_init__(self) -> None:
         """Refuse limits that the image reader does not keep, or that let nobody in."""
         if not 0 < self.upload_bytes <= MAX_FILE_BYTES:
-            raise InputError(
-                f"--max-upload-mb is {self.upload_bytes / 1e6:g}; give a number above 0, at most "
-                f"{MAX_FILE_BYTES / 1e6:g}."
-            )
+            megabytes, most = self.upload_bytes / 1e6, MAX_FILE_BYTES / 1e6
+            raise InputError(f"The option --max-upload-mb is {megabytes:g}; give a number above 0, at most {most:g}.")
         if not 0 < self.pixels <= MAX_PIXELS:
-            raise InputError(f"--max-pixels is {self.pixels}; give a number from 1 to {MAX_PIXELS}.")
+            raise InputError(f"The option --max-pixels is {self.pixels}; give a number from 1 to {MAX_PIXELS}.")
         if not 0 < self.seconds < float("inf"):
-            raise InputError(f"--max-seconds is {self.seconds:g}; give a number of seconds above 0.")
+            raise InputError(f"The option --max-seconds is {self.seconds:g}; give a number of seconds above 0.")
         if self.queue < 0:
-            raise InputError(f"--queue is {self.queue}; give a whole number, and not a negative one.")
+            raise InputError(f"The option --queue is {self.queue}; give a whole number, and not a negative one.")
+
+    @property
+    def too_large(self) -> str:
+        """What a visitor with too large a file is told."""
+        return f"The photo has more than {self.upload_bytes / 1e6:g} MB; save it smaller."
+
+
+def sentence(error: Exception, what: str) -> str:
+    """An error as a visitor reads it; what is no fault of the visitor's is told on the server's terminal too."""
+    if isinstance(error, FEIError):
+        return str(error)
+    traceback.print_exception(error, file=sys.stderr)
+    return f"{what} ({type(error).__name__}); the server's terminal shows more."
 
 
 def one_of(what: str, value: Any, known: Collection[str]) -> str:
-    """A name that a visitor chose, if it was there to choose.
-
-    Raises:
-        InputError: If it was not, whatever it is.
-    """
+    """A name that a visitor chose; `InputError` if it was not there to choose, whatever it is."""
     if not isinstance(value, str) or value not in known:
         raise InputError(f"There is no such {what}; choose one of {', '.join(known)}.")
     return value
 
 
 def some_of(what: str, values: Any, known: Collection[str]) -> tuple[str, ...]:
-    """Names that a visitor chose, each once, in the order in which they are known.
-
-    Raises:
-        InputError: If there is none, or one that was not there to choose.
-    """
+    """Names that a visitor chose, each once, in the order in which they are known; `InputError` if there is none."""
     if not isinstance(values, list | tuple) or not values:
         raise InputError(f"No {what} is chosen; choose at least one.")
     chosen = {one_of(what, value, known) for value in values[: len(known) + 1]}
@@ -78,17 +82,8 @@ def some_of(what: str, values: Any, known: Collection[str]) -> tuple[str, ...]:
 
 
 def whole_number(what: str, value: Any, below: int) -> int:
-    """A whole number from 0, as a browser sends it.
-
-    Raises:
-        InputError: If it is none.
-    """
+    """A whole number from 0, as a browser sends it; `InputError` if it is none."""
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
     if number is None or not 0 <= number < below or number != int(number):
-        raise InputError(f"The {what} must be a whole number from 0 to {below - 1}.")
+        raise InputError(f"The {what} is not one that can be chosen; give a whole number from 0 to {below - 1}.")
     return int(number)
-
-
-def preset(value: Any) -> str:
-    """The name of one of FEI's presets; `InputError` if it is none."""
-    return one_of("preset", value, PRESETS)

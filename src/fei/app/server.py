@@ -1,44 +1,43 @@
-"""The server: Gradio behind the gate, on a socket of ours, with a private folder, until it is told to stop."""
+"""The server: the page behind the gate, on a socket of ours, with a private folder, until it is told to stop."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
-import os
+import shutil
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 
-from fei.app.desk import Desk
-from fei.app.gate import Gate
-from fei.app.jobs import Lane
+from fei.app.desk import Desk, Visits
 from fei.app.limits import Limits
-from fei.app.networks import load_networks
-from fei.app.sessions import GRACE, Sessions
-from fei.app.storage import private_folder, remove_older
+from fei.app.photos import encoded, load_networks
+from fei.app.runs import Lane
+from fei.common.lock import Lock
 from fei.data.images import demo_image, read_image
 from fei.errors import InputError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_PREFIX = "fei-serve-"
 _ANY = ("0.0.0.0", "::", "")  # noqa: S104 (to recognise it)
 _EXAMPLES = ("chelsea", "coffee", "astronaut", "rocket")
+_THUMBNAIL = 200
 _HEAD_SECONDS = 10.0  # for a request's first lines
-_SWEEP_SECONDS = 5.0
-_UPLOAD_SECONDS = 60.0  # the page takes an upload over at once; what is left belongs to nobody
+_SWEEP_SECONDS = 5
 _END_SECONDS = 3
 _BACKLOG = 128  # connections that are accepted in one go, before the first of too many can be closed
 
 
 @dataclass(frozen=True)
-class Options:
+class ServeOptions:
     """What the server is started with.
 
     Attributes:
@@ -58,55 +57,67 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     examples: Sequence[Path] = ()
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    grace: float = GRACE
+    grace: float = 20
     temporary: Path | None = None
 
 
 @contextmanager
-def serving(options: Options) -> Iterator[str]:
+def serving(options: ServeOptions) -> Iterator[str]:
     """Run the server while the block runs.
 
     Yields:
         The address of the page.
 
     Raises:
-        InputError: If the port is taken, there is no such network, or Gradio is not installed.
+        InputError: If the port is taken, there is no such network, or Starlette is not installed.
         ModelError: If a network cannot be loaded or does not work.
         DataError: If an example cannot be read.
     """
-    _require_gradio()
+    if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
+        raise InputError('Starlette and uvicorn are not both installed; run pip install "fei[serve]".')
+    from fei.app.web import Gate, build_application
+
     with ExitStack() as stack:
         bound = stack.enter_context(_bound_socket(options.host, options.port))
         networks = load_networks(options.models, options.device)
         examples = _examples(options.examples, options.limits)
         folder = stack.enter_context(private_folder(options.temporary))
-        uploads, unused = folder / "uploads", folder / "gradio"
-        for inner in (uploads, unused, folder / "sessions"):
-            inner.mkdir()
-        sessions = Sessions(folder / "sessions", options.limits.sessions, options.grace)
+        (folder / "visits").mkdir()
+        visits = Visits(folder / "visits", options.limits.visits, options.grace)
         lane = Lane(options.limits.queue)
-        stack.callback(sessions.close)
+        stack.callback(visits.close)
         stack.callback(lane.close)
-        # Gradio reads these when it is imported: nothing is sent anywhere, and what it writes, it writes here.
-        os.environ.update(GRADIO_ANALYTICS_ENABLED="False", GRADIO_TEMP_DIR=str(unused))
-        from fei.app.page import build_application
-
-        desk = Desk(networks, examples, options.limits, sessions, lane, uploads)
-        gate = Gate(build_application(desk), options.limits, sessions, uploads, _names(options.host))
-        stack.enter_context(_running(gate, bound, options.limits))
-        stack.enter_context(_sweeping(sessions, uploads))
+        desk = Desk(networks, examples, options.limits, visits, lane)
+        # by which visitors may call the server: any name, where it listens on all of the machine's addresses
+        names = () if options.host in _ANY else (*LOOPBACK, options.host)
+        gate = Gate(build_application(desk), options.limits, names)
+        stack.enter_context(_running(gate, bound, options.limits, visits))
         host = options.host if options.host not in _ANY else socket.gethostname()
         yield f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}/"
 
 
-def _require_gradio() -> None:
-    if importlib.util.find_spec("gradio") is None:
-        raise InputError('Gradio is needed for this and is not installed; run: pip install "fei[serve]"')
+@contextmanager
+def private_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A folder that nobody else may read, removed at the end.
 
+    What a server that was killed left behind is removed too: its lock went with it.
 
-def _names(host: str) -> tuple[str, ...]:
-    """The names by which visitors may call the server; any, where it listens on all of the machine's addresses."""
-    return () if host in _ANY else (*LOOPBACK, host)
+    Args:
+        parent: Where to make it; by default where the system keeps temporary files.
+    """
+    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    for left in parent.glob(f"{_PREFIX}*"):
+        with suppress(InputError, OSError):  # another server's, or another user's
+            if not left.is_symlink() and (left / "lock").is_file():
+                Lock(left).release()
+                shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)).resolve()
+    lock = Lock(folder)
+    try:
+        yield folder
+    finally:
+        lock.release()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _bound_socket(host: str, port: int) -> socket.socket:
@@ -120,35 +131,42 @@ def _bound_socket(host: str, port: int) -> socket.socket:
         bound.bind(address[4])
     except (OSError, OverflowError) as error:
         bound.close()
-        raise InputError(
-            f"The server cannot listen on {host}, port {port} ({getattr(error, 'strerror', error)}); choose another "
-            "with --port or --host."
-        ) from error
+        place = f"{host}, port {port} ({getattr(error, 'strerror', error)})"
+        raise InputError(f"The server cannot listen on {place}; choose another with --port or --host.") from error
     return bound
 
 
-def _examples(files: Sequence[Path], limits: Limits) -> list[tuple[str, Image.Image]]:
+def _examples(files: Sequence[Path], limits: Limits) -> list[tuple[str, bytes, bytes]]:
+    """Name, bytes and a small picture of each example."""
     if files:
-        return [(file.stem, read_image(file, max_pixels=limits.pixels)) for file in files]
-    return [(name, demo_image(name)) for name in _EXAMPLES]
+        images = [(file.stem, read_image(file, max_pixels=limits.pixels), file.read_bytes()) for file in files]
+    else:
+        images = [(name, image, encoded(image, "PNG")) for name in _EXAMPLES for image in [demo_image(name)]]
+    return [(name, content, encoded(image, most=_THUMBNAIL)) for name, image, content in images]
 
 
 @contextmanager
-def _running(gate: Gate, bound: socket.socket, limits: Limits) -> Iterator[None]:
-    """A server of its own thread, so that this one is there for Ctrl-C."""
+def _running(application: Any, bound: socket.socket, limits: Limits, visits: Visits) -> Iterator[None]:
+    """A server in a thread of its own, so that this one is there for Ctrl-C; it cleans up behind visitors."""
     import uvicorn
+
+    async def sweep() -> None:
+        await asyncio.to_thread(visits.sweep)
 
     server = uvicorn.Server(
         uvicorn.Config(
-            gate,
+            application,
             http=_protocol(limits.connections),
             ws="none",
+            lifespan="off",
             backlog=_BACKLOG,
             log_level="critical",
             access_log=False,
             server_header=False,
+            proxy_headers=False,
+            callback_notify=sweep,
+            timeout_notify=_SWEEP_SECONDS,
             timeout_graceful_shutdown=_END_SECONDS,
-            lifespan="on",
         )
     )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, name="fei-serve")
@@ -164,65 +182,22 @@ def _running(gate: Gate, bound: socket.socket, limits: Limits) -> Iterator[None]
         thread.join()
 
 
-@contextmanager
-def _sweeping(sessions: Sessions, uploads: Path) -> Iterator[None]:
-    """Clean up behind visitors, again and again."""
-    ended = threading.Event()
-
-    def sweep() -> None:
-        while not ended.wait(_SWEEP_SECONDS):
-            sessions.sweep()
-            remove_older(uploads, _UPLOAD_SECONDS)
-
-    thread = threading.Thread(target=sweep, name="fei-sweep")
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 def _protocol(most: int) -> type[asyncio.Protocol]:
-    """HTTP as uvicorn speaks it, to a bounded number of browsers, none of which may take forever to say what it wants.
-
-    Args:
-        most: Connections at a time.
-    """
+    """HTTP as uvicorn speaks it, which by itself hangs up on nobody who is one too many, or who says nothing."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Impatient(H11Protocol):
-        _waits: asyncio.TimerHandle | None = None
-
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             if len(self.connections) > most:
                 transport.abort()
-            self._wait()
+            self.loop.call_later(_HEAD_SECONDS, self._look, None)
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self._wait()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            self._rest()
-
-        def _wait(self) -> None:
-            """Count from when there is no request to when there is one, however slowly its lines come."""
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._rest()
-            elif self._waits is None:
-                self._waits = self.loop.call_later(_HEAD_SECONDS, self._give_up)
-
-        def _rest(self) -> None:
-            if self._waits is not None:
-                self._waits.cancel()
-                self._waits = None
-
-        def _give_up(self) -> None:
-            self._waits = None
-            if self.cycle is None or self.cycle.response_complete:
+        def _look(self, before: Any) -> None:
+            """Hang up if no request came since the last look, however slowly its lines come."""
+            if self.cycle is before and (before is None or before.response_complete):
                 self.transport.abort()
+            elif not self.transport.is_closing():
+                self.loop.call_later(_HEAD_SECONDS, self._look, self.cycle)
 
     return Impatient

@@ -44,11 +44,11 @@ def serve(
     Visitors choose among the networks given here, and nothing else. Ctrl-C ends the server and removes its files.
     """
     from fei.app.limits import Limits
-    from fei.app.server import LOOPBACK, Options, serving
+    from fei.app.server import LOOPBACK, ServeOptions, serving
     from fei.common.device import choose_device
 
     limits = Limits(int(max_upload_mb * 1e6), max_pixels, max_seconds, queue)
-    options = Options(model or ["efficientnet_lite0"], host, port, limits, example or [], choose_device(device))
+    options = ServeOptions(model or ["efficientnet_lite0"], host, port, limits, example or [], choose_device(device))
     if host not in LOOPBACK:
         note(
             f"warning: with --host {host} whoever reaches this machine over the network can use the page, and there is "

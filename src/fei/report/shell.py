@@ -29,6 +29,9 @@ class Page:
         skip: The button that leads keyboards past the head.
         help: What stands under the list of keys.
         scripts: Its code, in this order, after what all pages share.
+        above: Name of a further body and further styles, which come before its own body.
+        start: The function of its code that begins it.
+        sources: What it may load, for its content security policy; by default nothing from anywhere.
     """
 
     name: str
@@ -36,6 +39,9 @@ class Page:
     skip: str
     help: str
     scripts: tuple[str, ...]
+    above: str | None = None
+    start: str = "start"
+    sources: str = "img-src data: blob:"
 
 
 def document(page: Page, title: str, payload: dict[str, Any]) -> str:
@@ -50,7 +56,7 @@ def document(page: Page, title: str, payload: dict[str, Any]) -> str:
     data = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     shell, body, style, script = _parts(page)
     blanks = {
-        "policy": _policy(style, script),
+        "policy": policy(page),
         "title": html.escape(title),
         "style": style,
         "script": script,
@@ -81,18 +87,22 @@ def _parts(page: Page) -> tuple[str, str, str, str]:
     def text(name: str) -> str:
         return (folder / name).read_text(encoding="utf-8")
 
+    names = [name for name in (page.above, page.name) if name is not None]
     code = "\n".join(text(name) for name in (*_COMMON, *page.scripts))
-    style = text("common.css") + text(f"{page.name}.css")
-    return text("shell.html"), text(f"{page.name}.html"), style, f'"use strict";\n(() => {{\n{code}\n}})();\n'
+    style = "".join(text(f"{name}.css") for name in ("common", *reversed(names)))
+    body = "\n".join(text(f"{name}.html") for name in names)
+    return text("shell.html"), body, style, f'"use strict";\n(() => {{\n{code}\nbegin({page.start});\n}})();\n'
 
 
-def _policy(style: str, script: str) -> str:
-    """Nothing is loaded from anywhere, and no code and no style runs but the page's own."""
+@cache
+def policy(page: Page) -> str:
+    """The content security policy of a page: nothing is loaded from elsewhere, and no other code or style runs."""
 
     def digest(text: str) -> str:
         return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
+    _, _, style, script = _parts(page)
     return (
-        f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)}; img-src data: blob:; "
+        f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)}; {page.sources}; "
         "base-uri 'none'; form-action 'none'"
     )

@@ -18,8 +18,10 @@ from fei.common.lazy import lazy
 from fei.report.explorer.shown import Guess, Panel, Shown
 
 if TYPE_CHECKING:
-    from fei.report.explorer._html import explorer_html, write_explorer
+    from fei.report.explorer._html import PAGE, explorer_html, write_explorer
     from fei.report.explorer.notebook import Comparison
 
-__all__ = ["Comparison", "Guess", "Panel", "Shown", "explorer_html", "write_explorer"]
-__getattr__ = lazy(__name__, {"Comparison": "notebook", "explorer_html": "_html", "write_explorer": "_html"})
+__all__ = ["PAGE", "Comparison", "Guess", "Panel", "Shown", "explorer_html", "write_explorer"]
+__getattr__ = lazy(
+    __name__, {"Comparison": "notebook", **dict.fromkeys(("PAGE", "explorer_html", "write_explorer"), "_html")}
+)

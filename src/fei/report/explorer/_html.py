@@ -13,7 +13,7 @@ from fei.report.explorer.shown import Shown
 from fei.report.shell import Page, document
 
 _TITLE = "FEI explorer"
-_PAGE = Page(
+PAGE = Page(
     name="explorer",
     brand=_TITLE,
     skip="Skip to the maps",
@@ -39,7 +39,7 @@ def explorer_html(shown: Shown | Sequence[Shown], *, title: str | None = None) -
     images = [shown] if isinstance(shown, Shown) else list(shown)
     if not images:
         raise InputError("There is nothing to explore; give at least one image.")
-    return document(_PAGE, title or _window_title(images), payload(images))
+    return document(PAGE, title or _window_title(images), payload(images))
 
 
 def write_explorer(path: str | os.PathLike[str], shown: Shown | Sequence[Shown], *, title: str | None = None) -> Path:

@@ -40,34 +40,20 @@ function valueOf(pair, quantity, row, item, seed) {
   return pair.values[quantity * unitsOf(pair) + unitAt(pair, row, item, seed)];
 }
 
-/** The mean over the seeds that have a number, of one image; NaN where none has. */
-function imageMean(pair, quantity, row, item) {
-  let sum = 0, count = 0;
-  for (let seed = 0; seed < pair.seeds.length; seed++) {
-    const value = valueOf(pair, quantity, row, item, seed);
-    if (Number.isNaN(value)) continue;
-    sum += value;
-    count += 1;
-  }
-  return count ? sum / count : NaN;
+/** The mean of the numbers that there are; NaN where there is none. */
+function meanOf(values) {
+  const known = values.filter((value) => !Number.isNaN(value));
+  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : NaN;
 }
+
+/** The mean over the seeds that have a number, of one image; NaN where none has. */
+const imageMean = (pair, quantity, row, item) => meanOf(pair.seeds.map((_, seed) => valueOf(pair, quantity, row, item, seed)));
 
 /** As the report has it: over the seeds, the mean of the means over the images. { mean, images } or null. */
 function meanOver(pair, quantity, row, items) {
-  const seen = new Set();
-  const means = [];
-  for (let seed = 0; seed < pair.seeds.length; seed++) {
-    let sum = 0, count = 0;
-    for (const item of items) {
-      const value = valueOf(pair, quantity, row, item, seed);
-      if (Number.isNaN(value)) continue;
-      sum += value;
-      count += 1;
-      seen.add(item);
-    }
-    if (count) means.push(sum / count);
-  }
-  return means.length ? { mean: means.reduce((sum, one) => sum + one, 0) / means.length, images: seen.size } : null;
+  const mean = meanOf(pair.seeds.map((_, seed) => meanOf([...items].map((item) => valueOf(pair, quantity, row, item, seed)))));
+  const seen = [...items].filter((item) => !Number.isNaN(imageMean(pair, quantity, row, item)));
+  return seen.length ? { mean, images: seen.length } : null;
 }
 
 /** The curves of a unit under a protocol: [{ name, protocol, fractions, scores, points }]. */

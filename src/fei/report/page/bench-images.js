@@ -27,8 +27,7 @@ function orderedImages() {
 
 /** Worst first: low numbers where high ones are better. Names begin with the first letter. */
 function imagesAscending(order, columns) {
-  if (["image", "class"].includes(order)) return state.worst;
-  if (["probability", "truth"].includes(order)) return state.worst;
+  if (["image", "class", "probability", "truth"].includes(order)) return state.worst;
   return isAscending(order, columns, !state.worst);
 }
 

@@ -18,11 +18,6 @@ const headWords = (column) => {
 
 // Filters
 
-function options(select, choices, chosen) {
-  select.replaceChildren(...choices.map(([value, words]) => h("option", { value }, words)));
-  select.value = chosen;
-}
-
 function buildFilters() {
   const pairs = run.pairs.map((pair) => [String(pair.number), pair.name]);
   options($("pair"), [["", `all ${pairs.length}`], ...pairs], state.pair === null ? "" : String(state.pair));
@@ -40,11 +35,7 @@ function buildFilters() {
   options($("class"), [["", `all ${counts.size}`], ...classes.map(([name, count]) => [`=${name}`, `${name} (${count})`])],
     state.class === null ? "" : `=${state.class}`);
   $("class-control").hidden = counts.size < 2;
-  $("chips").replaceChildren(...run.methods.map(({ label }) => {
-    const box = h("input", { type: "checkbox", value: label });
-    box.checked = !state.hidden.has(label);
-    return h("label", {}, box, h("span", {}, label));
-  }));
+  $("chips").replaceChildren(...run.methods.map(({ label }) => pick("checkbox", null, label, !state.hidden.has(label))));
   $("chips-control").hidden = run.methods.length < 2;
   $("clear").disabled = !filtered() && state.pair === null && !state.hidden.size;
 }

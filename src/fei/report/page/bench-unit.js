@@ -28,11 +28,8 @@ function buildUnit() {
 function stackOf(pair, row, image, label) {
   const photograph = pair.pictures.photographs[image], map = pair.pictures.maps[`${image},${row}`];
   if (!map) return null;
-  const pictures = [];
-  if (photograph) pictures.push(h("img", { src: photograph, alt: pair.items[image] }));
-  const over = h("img", { src: map, class: "map", alt: `Map of ${label}` });
-  if (photograph) over.style.opacity = String(state.opacity);
-  return h("div", { class: "stack" }, ...pictures, over);
+  const over = h("img", { src: map, class: "map", alt: `Map of ${label}`, style: photograph && { opacity: String(state.opacity) } });
+  return h("div", { class: "stack" }, photograph ? h("img", { src: photograph, alt: pair.items[image] }) : null, over);
 }
 
 function whyNoPicture(pair, image) {
@@ -112,16 +109,6 @@ function curveOf(width, curve, others, label) {
 
 // Layers
 
-function laneScale(metric, values) {
-  if (metric !== "mse") {
-    const low = Math.min(0, ...values);
-    return (value) => (value - low) / (1 - low);
-  }
-  const positive = values.filter((value) => value > 0);
-  const [low, high] = [Math.log(Math.min(...positive)), Math.log(Math.max(...positive))];
-  return (value) => (value > 0 ? (Math.log(value) - low) / (high - low || 1) : 0);
-}
-
 function buildLayers(pair, row, image, label) {
   const metrics = [["cosine", "Cosine ↑"], ["mse", "MSE ↓"], ["pearson", "Pearson ↑"]];
   const tables = metrics.map(([metric, title]) => layerTable(pair, row, image, metric, title)).filter(Boolean);
@@ -137,22 +124,10 @@ function layerTable(pair, row, image, metric, title) {
   }));
   const known = layers.flatMap(({ here, mean }) => [here, mean]).filter((value) => !Number.isNaN(value));
   if (!layers.length || !known.length) return null;
-  const place = laneScale(metric, known);
   const text = (value) => (Number.isNaN(value) ? "–" : metric === "mse" ? brief(value) : value.toFixed(3));
-  return h("table", { class: "lanes", "data-metric": metric },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, title), h("th", { scope: "col" }, metric === "mse" ? "logarithmic" : "0 … 1"),
-      h("th", { scope: "col", class: "number a" }, "this image"), h("th", { scope: "col", class: "number" }, "mean"))),
-    h("tbody", {}, ...layers.map(({ layer, here, mean }) => {
-      const lane = h("div", { class: "lane", "aria-hidden": "true" });
-      for (const [value, kind] of [[mean, "dot"], [here, "dot a"]]) {
-        if (Number.isNaN(value)) continue;
-        const dot = h("span", { class: kind });
-        dot.style.left = `${100 * place(value)}%`;
-        lane.append(dot);
-      }
-      return h("tr", {}, h("th", { scope: "row" }, layer), h("td", {}, lane),
-        h("td", { class: "number" }, text(here)), h("td", { class: "number" }, text(mean)));
-    })));
+  const column = (kind, head, values) => ({ kind, head, values, texts: values.map(text) });
+  return laneTable(metric, title, laneScale(metric, known), layers.map(({ layer }) => layer),
+    [column("a", "this image", layers.map(({ here }) => here)), column("", "mean", layers.map(({ mean }) => mean))]);
 }
 
 // Provenance
@@ -180,9 +155,3 @@ function buildUnitFacts(pair, row, image, label) {
 
 /** As a shell reads it. */
 const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
-
-function buildSources(place, sources) {
-  place.replaceChildren(...sources.map(([words, id, text]) => h("div", { class: "source" },
-    h("button", { type: "button", "data-copy": `source-${id}` }, words),
-    h("pre", { id: `source-${id}`, class: "command", tabindex: "0", role: "group", "aria-label": words }, text))));
-}

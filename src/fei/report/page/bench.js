@@ -94,10 +94,7 @@ function listen() {
     radio.addEventListener("change", () => go({ truth: radio.value }));
   }
   $("chips").addEventListener("change", (event) => {
-    const hidden = new Set(state.hidden);
-    if (event.target.checked) hidden.delete(event.target.value);
-    else hidden.add(event.target.value);
-    go({ hidden });
+    go({ hidden: hiddenAfter(event.target) });
     $("chips").querySelector(`input[value="${CSS.escape(event.target.value)}"]`)?.focus();
   });
   $("opacity").addEventListener("input", () => {
@@ -105,15 +102,7 @@ function listen() {
     paintOpacity();
     writeAddress(false);
   });
-  const restore = () => { readAddress(); buildAll(); };
-  addEventListener("popstate", restore);
-  addEventListener("hashchange", restore);
-  let width = $("main").clientWidth;
-  new ResizeObserver(() => {
-    if ($("main").clientWidth === width) return;
-    width = $("main").clientWidth;
-    buildUnit();
-  }).observe($("main"));
+  listenToShell(() => { readAddress(); buildAll(); }, buildUnit);
 }
 
 function buildHead() {
@@ -152,5 +141,3 @@ async function start() {
   listen();
   buildAll();
 }
-
-begin(start);

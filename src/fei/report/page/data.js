@@ -2,9 +2,7 @@
 
 async function readReference(reference, pixels) {
   if (reference.pixels) return unpack(reference.pixels, Uint8Array);
-  const filled = new Uint8Array(pixels * 3);
-  for (let i = 0; i < filled.length; i++) filled[i] = reference.color[i % 3];
-  return filled;
+  return new Uint8Array(pixels * 3).map((_, i) => reference.color[i % 3]);
 }
 
 async function readPanel(panel) {
@@ -13,9 +11,9 @@ async function readPanel(panel) {
   if (panel.masks) panel.masks.alphas = await unpack(panel.masks.alphas, Uint8Array);
 }
 
-/** Everything that Python wrote into the page. */
-async function readData() {
-  const data = readPayload();
+/** Everything that Python wrote into the page, or into another one. */
+async function readData(text) {
+  const data = readPayload(text);
   for (const name of Object.keys(data.colors)) data.colors[name] = bytesOf(data.colors[name]);
   for (const image of data.images) {
     image.pixels = image.width * image.height;
@@ -59,9 +57,6 @@ function valueAt(fractions, values, fraction, pixels) {
 
 /** The number of the measured point next to a fraction. */
 function nearest(fractions, fraction) {
-  let best = 0;
-  fractions.forEach((one, i) => {
-    if (Math.abs(one - fraction) < Math.abs(fractions[best] - fraction)) best = i;
-  });
-  return best;
+  const away = fractions.map((one) => Math.abs(one - fraction));
+  return away.indexOf(Math.min(...away));
 }

@@ -5,7 +5,8 @@ const SVG = "http://www.w3.org/2000/svg";
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
-    element.setAttribute(name, value === true ? "" : String(value));
+    if (name !== "style") element.setAttribute(name, value === true ? "" : String(value));
+    else for (const [property, words] of Object.entries(value)) element.style.setProperty(property, words);
   }
   element.append(...children.filter((child) => child !== null));
   return element;
@@ -14,6 +15,20 @@ function fill(element, attributes, children) {
 const h = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 const s = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 const $ = (id) => document.getElementById(id);
+
+/** A box or a radio with its words. */
+const pick = (type, name, value, checked, words = value) => h("label", {}, h("input", { type, name, value, checked }), h("span", {}, words));
+
+/** A class, its probability in words, and as a bar. */
+const guessParts = ({ label, probability }, digits) => [h("span", { class: "word" }, label),
+  h("span", { class: "share" }, percent(probability, digits)),
+  h("span", { class: "bar", "aria-hidden": "true", style: { width: `${100 * probability}%` } })];
+
+/** Fill a select: [[value, words]]. */
+function options(select, choices, chosen) {
+  select.replaceChildren(...choices.map(([value, words]) => h("option", { value }, words)));
+  select.value = chosen;
+}
 
 const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
 
@@ -62,4 +77,31 @@ function axes({ width, height, xDomain, yDomain, xLabel, xFormat, yFormat, label
 function columnWidth(element) {
   const whole = Math.max(280, element.clientWidth || document.documentElement.clientWidth - 32);
   return Math.floor(matchMedia("(min-width: 800px)").matches ? (whole - 32) / 2 : whole);
+}
+
+// Layers of a network, each with a lane in which the values of some columns stand
+
+/** Where a value stands in its lane, from 0 to 1; errors by their logarithms. */
+function laneScale(metric, values) {
+  if (metric !== "mse") {
+    const low = Math.min(0, ...values);
+    return (value) => (value - low) / (1 - low);
+  }
+  const positive = values.filter((value) => value > 0);
+  const low = Math.log(Math.min(...positive)), high = Math.log(Math.max(...positive));
+  return (value) => (value > 0 ? Math.max(0, (Math.log(value) - low) / (high - low || 1)) : 0);
+}
+
+/** A table of layers; columns are { kind, head, title, values, texts }, the first in front. */
+function laneTable(metric, heading, place, names, columns) {
+  return h("table", { class: "lanes", "data-metric": metric },
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, heading), h("th", { scope: "col" }, metric === "mse" ? "logarithmic" : "0 … 1"),
+      ...columns.map(({ kind, head, title }) => h("th", { scope: "col", class: `number ${kind}`, title }, head)))),
+    h("tbody", {}, ...names.map((name, i) => {
+      const dots = columns.filter(({ values }) => Number.isFinite(values[i])).map(({ kind, values }) =>
+        h("span", { class: `dot ${kind}`, style: { left: `${100 * place(values[i])}%` } }));
+      return h("tr", {}, h("th", { scope: "row" }, name),
+        h("td", {}, h("div", { class: "lane", "aria-hidden": "true" }, ...dots.reverse())),
+        ...columns.map(({ kind, texts }) => h("td", { class: `number ${kind}` }, texts[i])));
+    })));
 }

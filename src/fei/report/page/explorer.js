@@ -33,11 +33,8 @@ function paintFraction() {
 
 function buildPicks(image) {
   for (const slot of SLOTS) {
-    const names = image.panels.map((panel) => panel.method);
-    const options = names.map((name) => h("option", { value: name }, name));
-    if (slot === "b") options.push(h("option", { value: "" }, "none"));
-    $(`pick-${slot}`).replaceChildren(...options);
-    $(`pick-${slot}`).value = state[slot] ?? "";
+    const names = image.panels.map(({ method }) => [method, method]);
+    options($(`pick-${slot}`), slot === "b" ? [...names, ["", "none"]] : names, state[slot] ?? "");
   }
   $("swap").disabled = state.b === null;
   $("dock").querySelector(".picks").hidden = image.panels.length < 2;
@@ -111,7 +108,7 @@ function rebuildKeepingFocus() {
   if (selector) document.querySelector(selector)?.focus({ preventScroll: true });
 }
 
-function pick(slot, method) {
+function put(slot, method) {
   const other = slot === "a" ? "b" : "a";
   if (state[other] === method) choose({ a: state.b, b: state.a }); // the two change places
   else choose({ [slot]: method });
@@ -208,28 +205,19 @@ function listen() {
     paintMaps(data);
     writeAddress(false);
   });
-  $("chips").addEventListener("change", (event) => {
-    const hidden = new Set(state.hidden);
-    if (event.target.checked) hidden.delete(event.target.value);
-    else hidden.add(event.target.value);
-    choose({ hidden });
-  });
+  $("chips").addEventListener("change", ({ target }) => choose({ hidden: hiddenAfter(target) }));
   for (const radio of document.querySelectorAll("input[name=scale]")) {
     radio.addEventListener("change", () => setScale(radio.value));
   }
   for (const slot of SLOTS) {
-    $(`pick-${slot}`).addEventListener("change", () => pick(slot, $(`pick-${slot}`).value || null));
+    $(`pick-${slot}`).addEventListener("change", () => put(slot, $(`pick-${slot}`).value || null));
   }
-  addEventListener("popstate", restore);
-  addEventListener("hashchange", restore);
-  let width = $("main").clientWidth;
-  new ResizeObserver(() => {
-    if ($("main").clientWidth === width) return; // it grows and shrinks in height all the time
-    width = $("main").clientWidth;
+  listenToShell(restore, () => {
+    if (!data) return;
     layOut(data);
     buildInside(current());
     requestPaint();
-  }).observe($("main"));
+  });
 }
 
 function onClick(event) {
@@ -237,7 +225,7 @@ function onClick(event) {
   if (!button || pressTool(button)) return;
   const { slot, image, method, a, b } = button.dataset;
   const plain = {
-    skip: () => $("stage").focus(),
+    skip: () => ($("stage").offsetParent ? $("stage") : $("file")).focus(),
     play: () => play(!playing),
     swap: () => choose({ a: state.b, b: state.a }),
     "zoom-in": () => zoomAt(1.5),
@@ -255,24 +243,29 @@ function pickInRow(slot, image, method) {
   const again = image === state.image && state[slot] === method;
   state.image = image;
   if (again) choose(slot === "b" ? { b: null } : {});
-  else pick(slot, method);
+  else put(slot, method);
 }
 
 function restore() {
+  if (!data) return;
   readAddress(data);
   buildAll();
 }
 
-async function start() {
-  data = await readData();
+/** Show what was found, in place of what was shown before. */
+function explore(found) {
+  data = found;
   palettes = data.colors;
   readAddress(data);
-  openShell(MORE_KEYS);
   $("dock").hidden = false;
-  listen();
   paintRamp($("ramp"), "inferno");
   paintRamp($("difference-ramp"), "coolwarm");
   buildAll();
 }
 
-begin(start);
+async function start() {
+  const found = await readData();
+  openShell(MORE_KEYS);
+  listen();
+  explore(found);
+}

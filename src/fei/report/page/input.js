@@ -124,7 +124,7 @@ function nextMethod(slot) {
 }
 
 function onKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
+  if (!data || event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
   const arrow = ARROWS[event.key];
   if (arrow && document.activeElement === $("stage")) {
     event.preventDefault();

@@ -6,37 +6,15 @@ function layersAt(image, panel, metric, fraction) {
   return layers[metric].map((course) => valueAt([0, ...layers.fractions], [unchanged, ...course], fraction, image.pixels));
 }
 
-function laneScale(image, panels, metric) {
-  const values = panels.flatMap((panel) => panel.layers[metric].flat());
-  if (metric === "cosine") {
-    const low = Math.min(0, ...values);
-    return (value) => (value - low) / (1 - low);
-  }
-  const positive = values.filter((value) => value > 0);
-  const low = Math.log(Math.min(...positive)), high = Math.log(Math.max(...positive));
-  return (value) => (value > 0 ? Math.max(0, (Math.log(value) - low) / (high - low || 1)) : 0);
-}
-
 function layerTable(image, chosen, metric) {
-  const place = laneScale(image, chosen.map(({ panel }) => panel), metric);
-  const columns = chosen.map(({ slot, panel }) => ({ slot, values: layersAt(image, panel, metric, state.fraction) }));
-  const title = metric === "cosine" ? "Cosine ↑" : "MSE ↓";
-  return h("table", { class: "lanes", "data-metric": metric },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, title),
-      h("th", { scope: "col", class: "lane-head" }, metric === "cosine" ? "0 … 1" : "logarithmic"),
-      ...chosen.map(({ slot, panel }) => h("th", { scope: "col", class: `number ${slot}`, title: panel.method }, slot.toUpperCase())))),
-    h("tbody", {}, ...chosen[0].panel.layers.names.map((name, layer) => {
-      const lane = h("div", { class: "lane", "aria-hidden": "true" });
-      for (const { slot, values } of [...columns].reverse()) {
-        if (!values[layer]) continue;
-        const dot = h("span", { class: `dot ${slot}` });
-        dot.style.left = `${100 * place(values[layer].value)}%`;
-        lane.append(dot);
-      }
-      return h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "lane-cell" }, lane),
-        ...columns.map(({ slot, values }) => h("td", { class: `number ${slot}` },
-          told(values[layer], metric === "cosine" ? (value) => value.toFixed(3) : brief))));
-    })));
+  const place = laneScale(metric, chosen.flatMap(({ panel }) => panel.layers[metric].flat()));
+  const format = metric === "cosine" ? (value) => value.toFixed(3) : brief;
+  const columns = chosen.map(({ slot, panel }) => {
+    const here = layersAt(image, panel, metric, state.fraction);
+    const values = here.map((one) => one?.value), texts = here.map((one) => told(one, format));
+    return { kind: slot, head: slot.toUpperCase(), title: panel.method, values, texts };
+  });
+  return laneTable(metric, metric === "cosine" ? "Cosine ↑" : "MSE ↓", place, chosen[0].panel.layers.names, columns);
 }
 
 function paintInside(image) {

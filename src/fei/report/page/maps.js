@@ -74,11 +74,7 @@ function cellOf(number, image, panel) {
 
 function buildMaps(data) {
   const names = [...new Set(data.images.flatMap((image) => image.panels.map((panel) => panel.method)))];
-  $("chips").replaceChildren(...names.map((name) => {
-    const box = h("input", { type: "checkbox", value: name });
-    box.checked = !state.hidden.has(name);
-    return h("label", {}, box, h("span", {}, name));
-  }));
+  $("chips").replaceChildren(...names.map((name) => pick("checkbox", null, name, !state.hidden.has(name))));
   $("stage").replaceChildren(...data.images.map((image, number) => {
     const panels = image.panels.filter((panel) => !state.hidden.has(panel.method));
     const cells = [null, ...panels].map((panel) => cellOf(number, image, panel));

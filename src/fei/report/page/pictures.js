@@ -12,22 +12,18 @@ function contextOf(canvas, image) {
   return canvas.getContext("2d", { willReadFrequently: true });
 }
 
-/** Fill a canvas; `color(i, out, at)` writes the red, green and blue of pixel i to out from at. */
+/** Fill a canvas; `color(i, c)` is the red, green or blue of pixel i. */
 function paint(canvas, image, color) {
   const context = contextOf(canvas, image);
   const picture = context.createImageData(image.width, image.height);
   for (let i = 0, at = 0; i < image.pixels; i++, at += 4) {
-    color(i, picture.data, at);
+    for (let c = 0; c < 3; c++) picture.data[at + c] = color(i, c);
     picture.data[at + 3] = 255;
   }
   context.putImageData(picture, 0, 0);
 }
 
-function paintPhoto(canvas, image) {
-  paint(canvas, image, (i, out, at) => {
-    for (let c = 0; c < 3; c++) out[at + c] = image.photo[3 * i + c];
-  });
-}
+const paintPhoto = (canvas, image) => paint(canvas, image, (i, c) => image.photo[3 * i + c]);
 
 /** The share of the other pixels that a pixel is more important than. */
 function percentile(panel, i) {
@@ -48,12 +44,7 @@ function placer(panel, scale, range) {
 function paintOverlay(canvas, image, panel, { opacity, scale, range }) {
   const place = placer(panel, scale, range);
   const colors = palettes.inferno;
-  paint(canvas, image, (i, out, at) => {
-    const from = 3 * place(i);
-    for (let c = 0; c < 3; c++) {
-      out[at + c] = Math.round((1 - opacity) * image.photo[3 * i + c] + opacity * colors[from + c]);
-    }
-  });
+  paint(canvas, image, (i, c) => Math.round((1 - opacity) * image.photo[3 * i + c] + opacity * colors[3 * place(i) + c]));
 }
 
 /**
@@ -65,34 +56,22 @@ function paintPerturbed(canvas, image, panel, curve, fraction) {
   const edge = curve === "deletion" ? count : image.pixels - count;
   const deletes = curve === "deletion";
   const reference = image.reference[curve];
-  paint(canvas, image, (i, out, at) => {
-    const source = (panel.ranks[i] < edge) === deletes ? reference : image.photo;
-    for (let c = 0; c < 3; c++) out[at + c] = source[3 * i + c];
-  });
+  paint(canvas, image, (i, c) => ((panel.ranks[i] < edge) === deletes ? reference : image.photo)[3 * i + c]);
 }
 
 /** A mask: white is what it shows. */
 function paintMask(canvas, image, masks, number) {
-  const from = number * image.pixels;
-  paint(canvas, image, (i, out, at) => {
-    for (let c = 0; c < 3; c++) out[at + c] = masks.alphas[from + i];
-  });
+  paint(canvas, image, (i) => masks.alphas[number * image.pixels + i]);
 }
 
 /** Where two maps rank pixels differently: red where the first ranks them higher, blue where the second does. */
 function paintDifference(canvas, image, first, second) {
-  const colors = palettes.coolwarm;
-  paint(canvas, image, (i, out, at) => {
-    const difference = percentile(first, i) - percentile(second, i);
-    const from = 3 * Math.min(255, Math.floor((difference + 1) * 128));
-    for (let c = 0; c < 3; c++) out[at + c] = colors[from + c];
-  });
+  const place = (i) => Math.min(255, Math.floor((percentile(first, i) - percentile(second, i) + 1) * 128));
+  paint(canvas, image, (i, c) => palettes.coolwarm[3 * place(i) + c]);
 }
 
 function paintRamp(canvas, name) {
-  paint(canvas, { width: 256, height: 1, pixels: 256 }, (i, out, at) => {
-    for (let c = 0; c < 3; c++) out[at + c] = palettes[name][3 * i + c];
-  });
+  paint(canvas, { width: 256, height: 1, pixels: 256 }, (i, c) => palettes[name][3 * i + c]);
 }
 
 /** One range of values for several maps. */

@@ -44,12 +44,8 @@ function paintGuesses(list, image, panel, curve) {
   const points = panel.top[curve];
   if (!points || !panel[curve]) return;
   const near = nearest(panel[curve].fractions, state.fraction);
-  list.replaceChildren(...points[near].map((guess) => {
-    const bar = h("span", { class: "bar", "aria-hidden": "true" });
-    bar.style.width = `${100 * guess.probability}%`;
-    return h("li", { class: guess.index === image.target.index ? "target" : null },
-      h("span", { class: "word" }, guess.label), h("span", { class: "share" }, percent(guess.probability)), bar);
-  }));
+  list.replaceChildren(...points[near].map((guess) =>
+    h("li", { class: guess.index === image.target.index ? "target" : null }, ...guessParts(guess))));
   const at = percent(panel[curve].fractions[near]);
   list.setAttribute("aria-label", `Best classes at ${at} replaced`);
 }

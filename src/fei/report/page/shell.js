@@ -70,6 +70,18 @@ async function copy(text, shownIn) {
   }
 }
 
+/** Texts to copy, each with its button: [[words, name, text]]. */
+function buildSources(place, sources) {
+  place.replaceChildren(...sources.map(([words, id, text]) => h("div", { class: "source" },
+    h("button", { type: "button", "data-copy": `source-${id}` }, words),
+    h("pre", { id: `source-${id}`, class: id === "code" ? id : "command", tabindex: "0", role: "group", "aria-label": words }, text))));
+}
+
+/** The methods that are hidden after the box of one was ticked or cleared. */
+function hiddenAfter({ checked, value }) {
+  return new Set(checked ? [...state.hidden].filter((name) => name !== value) : [...state.hidden, value]);
+}
+
 // Tools and keys
 
 /** The buttons of the head, and those that copy; whether it was one of them. */
@@ -105,6 +117,18 @@ function pressKey(event) {
 }
 
 // Start
+
+/** Restore the state when the address changes, and lay the page out anew when its width does. */
+function listenToShell(restore, onWidth) {
+  addEventListener("popstate", restore);
+  addEventListener("hashchange", restore);
+  let width = $("main").clientWidth;
+  new ResizeObserver(() => {
+    if ($("main").clientWidth === width) return; // it grows and shrinks in height all the time
+    width = $("main").clientWidth;
+    onWidth();
+  }).observe($("main"));
+}
 
 /** Show the page, and what its keys do. */
 function openShell(moreKeys = []) {

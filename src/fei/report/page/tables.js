@@ -24,12 +24,10 @@ const signed = (number) => (Math.abs(number) < 0.005 ? "0.00" : number.toFixed(2
 function matrixCell(first, second, rho) {
   if (first === second) return h("td", { class: "self" }, "–");
   const pressed = (first === state.a && second === state.b) || (first === state.b && second === state.a);
-  const button = h("button", {
+  return h("td", {}, h("button", {
     type: "button", "data-a": first, "data-b": second, "aria-pressed": String(pressed),
-    "aria-label": `${first} and ${second}: ${signed(rho)}`,
-  }, signed(rho));
-  button.style.setProperty("--strength", `${Math.round(Math.abs(rho) * 55)}%`);
-  return h("td", {}, button);
+    "aria-label": `${first} and ${second}: ${signed(rho)}`, style: { "--strength": `${Math.round(Math.abs(rho) * 55)}%` },
+  }, signed(rho)));
 }
 
 // Scores
@@ -74,9 +72,7 @@ function buildHow(image) {
   const facts = Object.entries(image.provenance);
   $("facts").replaceChildren(...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
   const sources = [["Copy as command", "command", image.command], ["Copy as code", "code", image.code]];
-  $("sources").replaceChildren(...sources.filter(([, , text]) => text).map(([words, id, text]) => h("div", { class: "source" },
-    h("button", { type: "button", "data-copy": `source-${id}` }, words),
-    h("pre", { id: `source-${id}`, class: id, tabindex: "0", role: "group", "aria-label": id }, text))));
+  buildSources($("sources"), sources.filter(([, , text]) => text));
   $("options").replaceChildren(...image.panels.map((panel) => h("div", { class: "options" },
     h("h3", {}, panel.method),
     h("p", { class: "faint" }, Object.entries(panel.config).map(([name, value]) => `${name} = ${value}`).join(", ") || "no options"),

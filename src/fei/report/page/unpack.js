@@ -25,8 +25,8 @@ async function unpack(text, Type) {
 }
 
 /** What Python wrote into the page. */
-function readPayload() {
-  const data = JSON.parse(document.getElementById("data").textContent);
+function readPayload(text = document.getElementById("data").textContent) {
+  const data = JSON.parse(text);
   if (data.schema !== SCHEMA) throw new Error(`The data has schema ${data.schema}; this page reads ${SCHEMA}.`);
   if (typeof DecompressionStream === "undefined") {
     throw new Error("This browser is too old to unpack the data; use one from 2023 or later.");
