@@ -13,7 +13,7 @@ import fei
 from fei.errors import InputError, ModelError
 from fei.metrics import deletion, evaluate, insertion, internal
 from fei.metrics.evaluation import HIGHER_IS_BETTER
-from fei.metrics.perturbation import Job
+from fei.metrics.perturbation import PerturbedRow
 from fei.protocols import Quantiles
 
 
@@ -300,7 +300,7 @@ def test_nothing_is_printed_unless_asked(capsys):
 
 def test_results_cannot_be_changed():
     result = evaluate(small_cnn(), pictures(1), maps_for(pictures(1)), layers=[])
-    for part, name in ((result, "target"), (result.insertion, "auc"), (Job(0, "insertion", 1), "point")):
+    for part, name in ((result, "target"), (result.insertion, "auc"), (PerturbedRow(0, "insertion", 1), "point")):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(part, name, None)
 

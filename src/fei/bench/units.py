@@ -31,7 +31,7 @@ BATCH_ROWS = "batch_rows"
 Score = tuple[str, str, str, float]
 """Metric, protocol, layer and value; an empty protocol or layer where it has none."""
 
-Curve = tuple[str, str, list[float], list[float]]
+StoredCurve = tuple[str, str, list[float], list[float]]
 """Protocol, name, fractions and values."""
 
 
@@ -122,7 +122,7 @@ class Outcome:
     threads: int | None = None
     finished: str | None = None
     scores: tuple[Score, ...] = ()
-    curves: tuple[Curve, ...] = ()
+    curves: tuple[StoredCurve, ...] = ()
     groups: tuple[str, ...] = ()
     map: NDArray[np.float32] | None = None
 

@@ -211,7 +211,7 @@ class _Run:
         perturbations = self._perturbations(x, check_maps(maps, x))
         counts = perturbations.counts
         top = {curve: [guesses[0]] * len(counts[curve]) for curve in counts}  # the original, where nothing is replaced
-        for job, guess in zip(perturbations.jobs(0), guesses[1:], strict=True):
+        for job, guess in zip(perturbations.rows(0), guesses[1:], strict=True):
             top[job.curve][job.point] = guess
         if perturbations.shares_end:  # the image in which all is replaced passed the network once, for insertion
             ends = {curve: counts[curve].index(perturbations.total) for curve in counts}

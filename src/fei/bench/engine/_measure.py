@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fei import metrics
-from fei.bench.units import COMPLEXITY, CONFIDENCE, EXTERNAL, INTERNAL, LOCALIZATION, Curve, Score
+from fei.bench.units import COMPLEXITY, CONFIDENCE, EXTERNAL, INTERNAL, LOCALIZATION, StoredCurve, Score
 from fei.data import Box
 from fei.models import Classifier
 
@@ -50,18 +50,18 @@ class Findings:
     """Numbers of complete groups, and what prevented the others."""
 
     scores: list[Score] = field(default_factory=list)
-    curves: list[Curve] = field(default_factory=list)
+    curves: list[StoredCurve] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
 
-    def add(self, groups: Sequence[str], measured: tuple[list[Score], list[Curve]]) -> None:
+    def add(self, groups: Sequence[str], measured: tuple[list[Score], list[StoredCurve]]) -> None:
         """Take in the numbers of some groups."""
         self.scores += measured[0]
         self.curves += measured[1]
         self.groups += groups
 
 
-Measurement = Callable[[Subject], tuple[list[Score], list[Curve]]]
+Measurement = Callable[[Subject], tuple[list[Score], list[StoredCurve]]]
 
 
 def measure(subject: Subject, groups: Sequence[str]) -> Findings:
@@ -107,7 +107,7 @@ def _by_protocol(groups: Sequence[str]) -> list[list[str]]:
     return list(together.values())
 
 
-def _along_curves(subject: Subject, groups: Sequence[str]) -> tuple[list[Score], list[Curve]]:
+def _along_curves(subject: Subject, groups: Sequence[str]) -> tuple[list[Score], list[StoredCurve]]:
     """Insertion, deletion and internal faithfulness under one protocol.
 
     Both curves pass the network even where only the inside is asked for: with other batches the last digits would
@@ -126,7 +126,7 @@ def _along_curves(subject: Subject, groups: Sequence[str]) -> tuple[list[Score],
         batch_size=subject.batch_size,
     )
     scores: list[Score] = []
-    curves: list[Curve] = []
+    curves: list[StoredCurve] = []
     if EXTERNAL in kinds:
         for name, curve in (("insertion", result.insertion), ("deletion", result.deletion)):
             scores.append((name, curve.protocol, "", float(curve.auc[0])))
@@ -139,14 +139,14 @@ def _along_curves(subject: Subject, groups: Sequence[str]) -> tuple[list[Score],
     return scores, curves
 
 
-def _complexity(subject: Subject) -> tuple[list[Score], list[Curve]]:
+def _complexity(subject: Subject) -> tuple[list[Score], list[StoredCurve]]:
     return [
         ("gini", "", "", float(metrics.gini(subject.maps)[0])),
         ("rank_tv", "", "", float(metrics.rank_total_variation(subject.maps)[0])),
     ], []
 
 
-def _localization(subject: Subject) -> tuple[list[Score], list[Curve]]:
+def _localization(subject: Subject) -> tuple[list[Score], list[StoredCurve]]:
     if not subject.boxes:  # an image without an object to point at, or one that was cut off with the border
         return [], []
     return [
@@ -155,13 +155,13 @@ def _localization(subject: Subject) -> tuple[list[Score], list[Curve]]:
     ], []
 
 
-def _confidence(subject: Subject) -> tuple[list[Score], list[Curve]]:
+def _confidence(subject: Subject) -> tuple[list[Score], list[StoredCurve]]:
     given = (subject.model, subject.inputs, subject.maps, subject.target)
     size = subject.batch_size
     drop = metrics.average_drop(*given, generator=subject.generator, batch_size=size)
     increase = metrics.average_increase(*given, generator=subject.generator, batch_size=size)
     scores: list[Score] = [("drop", "", "", float(drop[0])), ("increase", "", "", float(increase[0]))]
-    curves: list[Curve] = []
+    curves: list[StoredCurve] = []
     for order in ("morf", "lerf"):
         curve = metrics.road(*given, order=order, generator=subject.generator, batch_size=size)
         scores.append(("road", curve.protocol, "", float(curve.auc[0])))

@@ -91,7 +91,7 @@ class Pair(_Part):
         return spec
 
 
-class Row(_Part):
+class PlannedMethod(_Part):
     """A method with its options: one row of a table.
 
     Attributes:
@@ -207,7 +207,7 @@ class Plan(_Part):
 
     name: _Text
     pairs: Annotated[tuple[Pair, ...], Field(strict=False, min_length=1)]
-    methods: Annotated[tuple[Row, ...], Field(strict=False, min_length=1)]
+    methods: Annotated[tuple[PlannedMethod, ...], Field(strict=False, min_length=1)]
     seeds: Annotated[tuple[_Seed, ...], Field(strict=False, min_length=1)] = (0,)
     target: Literal["predicted", "label"] = "predicted"
     keep_maps: bool = False
@@ -322,7 +322,7 @@ def _make(name: str, options: dict[str, Any]) -> Method:
         raise InputError(f"{name} cannot be made with these options ({type(error).__name__}: {error})") from error
 
 
-def _optimises(row: Row) -> bool:
+def _optimises(row: PlannedMethod) -> bool:
     return callable(getattr(row.make(), "explain", None))
 
 

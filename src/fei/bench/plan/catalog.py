@@ -29,11 +29,11 @@ from fei.data import Dataset, Item
 from fei.errors import InputError
 
 if TYPE_CHECKING:
-    from fei.bench.plan._plan import Pair, Plan, Row
+    from fei.bench.plan._plan import Pair, Plan, PlannedMethod
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PlannedUnit:
     """A unit with all its score groups, and why it cannot be computed, if that is known beforehand."""
 
     unit: Unit
@@ -86,7 +86,7 @@ class Catalog:
         self._images = [[look(item) for item in dataset or ()] for dataset in datasets]
         self._checked = [_few(dataset, pair, plan) for dataset, pair in zip(datasets, plan.pairs, strict=True)]
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[PlannedUnit]:
         """All units, pair by pair; within a pair image by image, so that a worker reads each once."""
         plan = self._plan
         for pair, network in enumerate(self.networks):
@@ -103,7 +103,7 @@ class Catalog:
                             unit = Unit(
                                 BLACK_IMAGE, key, pair, method, str(trial), "", None, None, (), seed, (BLACK_IMAGE,)
                             )
-                            yield Entry(unit, network.problem)
+                            yield PlannedUnit(unit, network.problem)
             kept = (SANITY, KEPT) if plan.keep_maps else (SANITY,)
             for image in self._images[pair]:
                 if image.name in self._checked[pair]:
@@ -127,7 +127,7 @@ class Catalog:
         }
         return (*names, *(name for name, asked in wanted.items() if asked))
 
-    def _on_image(self, kind: str, groups: tuple[str, ...], pair: int, method: int, image: _Image, seed: int) -> Entry:
+    def _on_image(self, kind: str, groups: tuple[str, ...], pair: int, method: int, image: _Image, seed: int) -> PlannedUnit:
         by_label = self._plan.target == "label"
         target = image.item.label if by_label else None
         problem = self.networks[pair].problem or image.problem
@@ -139,7 +139,7 @@ class Catalog:
         key = self._key(kind, pair, method, seed, reference="default", **content)
         item = image.item
         unit = Unit(kind, key, pair, method, image.name, image.path, target, item.label, item.boxes, seed, groups)
-        return Entry(unit, problem)
+        return PlannedUnit(unit, problem)
 
     def _key(self, kind: str, pair: int, method: int, seed: int, **content: Any) -> str:
         recipe = self.recipes[method]
@@ -147,7 +147,7 @@ class Catalog:
         return key_of(kind, method=recipe.name, config=recipe.config, model=model, seed=seed, **content)
 
 
-def _recipe(index: int, row: Row) -> Recipe:
+def _recipe(index: int, row: PlannedMethod) -> Recipe:
     try:
         made = row.make()
     except InputError as error:  # code from elsewhere, which the plan alone does not load

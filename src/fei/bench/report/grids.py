@@ -21,7 +21,7 @@ _NAME, _SMALL, _TITLE = 6.5, 5.5, 8.5  # points
 
 
 @dataclass(frozen=True)
-class Panel:
+class MapGrid:
     """Images × methods of one network.
 
     Attributes:
@@ -41,7 +41,7 @@ class Panel:
     foot: str = ""
 
 
-def visual_comparison(panels: Sequence[Panel]) -> Figure:
+def visual_comparison(panels: Sequence[MapGrid]) -> Figure:
     """Names on top, one row an image; many methods are folded into bands, each beginning with the photographs."""
     sheet = _Sheet(_columns(panels))
     for panel in panels:
@@ -53,7 +53,7 @@ def visual_comparison(panels: Sequence[Panel]) -> Figure:
     return sheet.figure()
 
 
-def figure_1(panels: Sequence[Panel]) -> Figure:
+def figure_1(panels: Sequence[MapGrid]) -> Figure:
     """Letters and names below, and under each map what it reaches: good scores from outside are not enough."""
     sheet = _Sheet(_columns(panels))
     for panel in panels:
@@ -148,14 +148,14 @@ def _laid(photograph: Pixels, attribution: NDArray[Any] | None) -> Pixels | None
     return None if attribution is None else overlay(photograph, np.asarray(attribution))
 
 
-def _bands(panel: Panel) -> list[range]:
+def _bands(panel: MapGrid) -> list[range]:
     """The methods in as few bands as they fit in, of even length."""
     methods = len(panel.names)
     columns = -(-methods // -(-methods // _MOST_METHODS))
     return [range(first, min(methods, first + columns)) for first in range(0, methods, columns)]
 
 
-def _columns(panels: Sequence[Panel]) -> int:
+def _columns(panels: Sequence[MapGrid]) -> int:
     return 1 + max(len(band) for panel in panels for band in _bands(panel))
 
 

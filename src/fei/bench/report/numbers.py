@@ -47,7 +47,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Curve:
+class MeanCurve:
     """A mean curve over images and seeds."""
 
     fractions: NDArray[np.float64]
@@ -126,7 +126,7 @@ class Numbers:
             self._estimates[key] = estimate(self.values(*key))
         return self._estimates[key]
 
-    def curve(self, pair: int, row: int, protocol: str, name: str) -> Curve | None:
+    def curve(self, pair: int, row: int, protocol: str, name: str) -> MeanCurve | None:
         """A method's mean curve on a pair; None where there is none."""
         return self._curves.get((pair, row, protocol, name))
 
@@ -207,7 +207,7 @@ class Numbers:
         return [(row[0], row[1], row[2], row[3], row[4]) for row in self._store.rows(sql, arguments)]
 
     @cached_property
-    def _curves(self) -> dict[tuple[int, int, str, str], Curve]:
+    def _curves(self) -> dict[tuple[int, int, str, str], MeanCurve]:
         sums: dict[tuple[int, int, str, str, str], NDArray[np.float64]] = {}
         counts: Counter[tuple[int, int, str, str, str]] = Counter()
         rows = self._store.rows(
@@ -223,11 +223,11 @@ class Numbers:
                 )
             sums[place] = sums[place] + scores if place in sums else scores
             counts[place] += 1
-        found: dict[tuple[int, int, str, str], Curve] = {}
+        found: dict[tuple[int, int, str, str], MeanCurve] = {}
         # Images of several sizes have several sets of fractions, and curves are only added where these agree.
         for place in sorted(sums, key=lambda place: counts[place]):
             fractions = np.asarray(curve_values(place[4]), dtype=np.float64)
-            found[place[:4]] = Curve(fractions, sums[place] / counts[place])
+            found[place[:4]] = MeanCurve(fractions, sums[place] / counts[place])
         return found
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fei.bench.report._cells import metric_name
-from fei.bench.report.grids import Panel, visual_comparison, wrapped
+from fei.bench.report.grids import MapGrid, visual_comparison, wrapped
 from fei.bench.report.numbers import Numbers, Quantity
 from fei.bench.report.style import layer_name, looks, new_figure
 from fei.bench.units import storable
@@ -31,11 +31,11 @@ def visual_grid(store: Store, numbers: Numbers, pair: int) -> Figure | str | Non
     Returns:
         The figure; a sentence where maps are missing; None where the plan makes none.
     """
-    panel = kept_panel(store, numbers, pair)
-    return visual_comparison([panel]) if isinstance(panel, Panel) else panel
+    panel = kept_grid(store, numbers, pair)
+    return visual_comparison([panel]) if isinstance(panel, MapGrid) else panel
 
 
-def kept_panel(store: Store, numbers: Numbers, pair: int, methods: Sequence[int] | None = None) -> Panel | str | None:
+def kept_grid(store: Store, numbers: Numbers, pair: int, methods: Sequence[int] | None = None) -> MapGrid | str | None:
     """The maps that were kept of a pair, for the first seed and the first images.
 
     Args:
@@ -64,7 +64,7 @@ def kept_panel(store: Store, numbers: Numbers, pair: int, methods: Sequence[int]
         photographs = [read(item) for item in items]
     except FEIError as error:
         return f"Maps of {name} are not shown, since they cannot be laid over their photographs: {error}"
-    return Panel(
+    return MapGrid(
         title="",
         names=[style[row].name for row in rows],
         photographs=photographs,

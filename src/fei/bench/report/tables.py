@@ -22,7 +22,7 @@ _EXTERNAL, _INTERNAL = ("insertion", "deletion"), ("mse", "cosine")
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of a table."""
 
     label: str
@@ -48,7 +48,7 @@ class Table:
     title: str
     pairs: tuple[str, ...]
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     cells: tuple[tuple[Cell | None, ...], ...]
     notes: tuple[str, ...]
     headings: bool = False
@@ -121,7 +121,7 @@ def _make(numbers: Numbers, layout: str, pair: int) -> Table | None:
         title=title,
         pairs=tuple(names),
         columns=tuple(columns),
-        rows=tuple(Row(numbers.plan.methods[row].label, numbers.plan.methods[row].group) for row in rows),
+        rows=tuple(TableRow(numbers.plan.methods[row].label, numbers.plan.methods[row].group) for row in rows),
         cells=tuple(tuple(line[index] for index in filled) for line in cells),
         notes=(),
         headings=layout == "ablation",
