@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 
 from fei.errors import InputError
-from fei.metrics.complexity import HIGHER_IS_BETTER, gini, rank_total_variation
+from fei.metrics.complexity import METRICS, gini, rank_total_variation
 
 
 def random_maps(seed, *shape):
@@ -112,4 +112,4 @@ def test_refusals(metric):
 
 
 def test_directions():
-    assert HIGHER_IS_BETTER == {"gini": True, "rank_total_variation": False}
+    assert {metric.name: metric.higher_is_better for metric in METRICS} == {"gini": True, "rank_total_variation": False}

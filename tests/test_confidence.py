@@ -445,10 +445,12 @@ def test_ranges(seed):
 
 
 def test_directions():
-    assert confidence.HIGHER_IS_BETTER == {
+    found = [*confidence.METRICS, *sensitivity.METRICS]
+    assert {metric.name: metric.higher_is_better for metric in found} == {
         "average_drop": False,
         "average_increase": True,
         "road-morf": False,
         "road-lerf": True,
+        "infidelity": False,
+        "max_sensitivity": False,
     }
-    assert sensitivity.HIGHER_IS_BETTER == {"infidelity": False, "max_sensitivity": False}

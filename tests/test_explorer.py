@@ -17,7 +17,7 @@ from pages import check_policy
 
 import fei
 from fei.errors import InputError
-from fei.metrics.perturbation import PerturbedRow, Perturbations
+from fei.metrics.perturbation import Perturbations, PerturbedRow
 from fei.models import Classifier
 from fei.report import photo
 from fei.report.explorer import Panel, Shown, explorer_html, write_explorer

@@ -11,7 +11,7 @@ from test_explorer import HOSTILE
 from waiting import PATIENCE
 
 import fei
-from fei.metrics.perturbation import PerturbedRow, Perturbations
+from fei.metrics.perturbation import Perturbations, PerturbedRow
 from fei.models import Classifier
 from fei.report import photo
 from fei.report.explorer import write_explorer

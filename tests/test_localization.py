@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.ndimage import distance_transform_edt
 
 from fei.errors import InputError
-from fei.metrics.localization import HIGHER_IS_BETTER, energy_pointing_game, pointing_game
+from fei.metrics.localization import METRICS, energy_pointing_game, pointing_game
 
 
 def peak(row, column, size=(20, 30)):
@@ -138,4 +138,7 @@ def test_refused_maps_and_tolerances():
 
 
 def test_directions():
-    assert HIGHER_IS_BETTER == {"pointing_game": True, "energy_pointing_game": True}
+    assert {metric.name: metric.higher_is_better for metric in METRICS} == {
+        "pointing_game": True,
+        "energy_pointing_game": True,
+    }

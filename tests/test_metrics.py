@@ -12,7 +12,6 @@ from torch import nn
 import fei
 from fei.errors import InputError, ModelError
 from fei.metrics import deletion, evaluate, insertion, internal
-from fei.metrics.evaluation import HIGHER_IS_BETTER
 from fei.metrics.perturbation import PerturbedRow
 from fei.protocols import Quantiles
 
@@ -306,7 +305,7 @@ def test_results_cannot_be_changed():
 
 
 def test_what_a_larger_number_means():
-    known = {name: HIGHER_IS_BETTER[name] for name in ("insertion", "deletion", "mse", "cosine", "pearson")}
+    known = {name: fei.metrics.HIGHER_IS_BETTER[name] for name in ("insertion", "deletion", "mse", "cosine", "pearson")}
     assert known == {"insertion": True, "deletion": False, "mse": False, "cosine": True, "pearson": True}
 
 

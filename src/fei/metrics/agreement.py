@@ -9,9 +9,7 @@ from torch import Tensor
 
 from fei.errors import InputError
 from fei.metrics._maps import check_map_pair, mean_ranks
-
-# Agreement is no virtue in itself: methods may be wrong together, and sanity checks want it low.
-HIGHER_IS_BETTER: dict[str, bool | None] = {"rank_correlation": None, "iou_at": None}
+from fei.metrics.declaration import Metric
 
 
 def rank_correlation(a: Tensor, b: Tensor, absolute: bool = False) -> Tensor:
@@ -89,3 +87,10 @@ def agreement_matrix(
 def _top(maps: Tensor, count: int) -> Tensor:
     order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
     return torch.zeros_like(order, dtype=torch.bool).scatter_(1, order[:, :count], True)
+
+
+# Agreement is no virtue in itself: methods may be wrong together, and sanity checks want it low.
+METRICS = (
+    Metric("rank_correlation", "rank correlation", None),
+    Metric("iou_at", "overlap", None),
+)

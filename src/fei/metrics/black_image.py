@@ -21,6 +21,7 @@ from fei.core.scoring import Target, logits_of
 from fei.errors import InputError
 from fei.methods import available, create, describe
 from fei.metrics._progress import part
+from fei.metrics.declaration import Metric
 from fei.metrics.trials import Trial, Trials, finite
 from fei.progress import Progress, reporter
 from fei.references import ReferenceSpec
@@ -235,3 +236,10 @@ def _summary(
         redrawn=sum(trial.redrawn for trial in drawn),
         dropped=dropped,
     )
+
+
+METRICS = (
+    Metric("fired", "fires", False, "black-image", format=".1%"),
+    Metric("phi", "φ", False, "black-image"),
+    Metric("gain", "φ gain", False, "black-image"),
+)

@@ -19,16 +19,10 @@ from fei.metrics._class_scores import ClassScores
 from fei.metrics._imputation import impute, neighbour_weights
 from fei.metrics._maps import unit_scale
 from fei.metrics.curve import Curve
+from fei.metrics.declaration import Metric, of_network
 from fei.metrics.perturbation import check_maps, tie_fraction
 from fei.protocols import jittered
 from fei.references import References, ReferenceSpec
-
-HIGHER_IS_BETTER: dict[str, bool | None] = {
-    "average_drop": False,
-    "average_increase": True,
-    "road-morf": False,
-    "road-lerf": True,
-}
 
 ROAD_PERCENTILES = (10.0, 20.0, 30.0, 40.0, 50.0, 70.0, 90.0)
 _ROAD_NOISE = 0.01
@@ -197,3 +191,11 @@ def _masked_confidence(
     mask = unit_scale(flat)[:, None].to(x)
     r = References(reference, x, [image_digest(image) for image in x], model, seed_of(generator)).values
     return network.original, network.of(enumerate(mask * x + (1 - mask) * r))
+
+
+METRICS = (
+    Metric("average_drop", "drop", False, "confidence", of_network(average_drop), ("network",), "drop"),
+    Metric("average_increase", "increase", True, "confidence", of_network(average_increase), ("network",), "increase"),
+    Metric("road-morf", "ROAD", False, "confidence", of_network(road, order="morf"), ("network",), "road"),
+    Metric("road-lerf", "ROAD", True, "confidence", of_network(road, order="lerf"), ("network",), "road"),
+)

@@ -3,14 +3,14 @@
 A file of this package that has a tuple `METRICS` is found by itself. Plans name its metrics; tables, figures and pages
 read their titles and directions here:
 
-    METRICS = (Metric("gini", "Gini", True, group="complexity", measure=lambda subject: gini(subject.maps)),)
+    METRICS = (Metric("gini", "Gini", True, group="complexity", measure=of_maps(gini)),)
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal, TypeVar
@@ -94,7 +94,7 @@ class Metric:
     title: str
     higher_is_better: bool | None
     group: str = ""
-    measure: Callable[[Subject], Tensor | Curve | Mapping[str, Tensor] | None] | None = None
+    measure: Callable[[Subject], Tensor | Curve | dict[str, Tensor] | None] | None = None
     needs: tuple[Need, ...] = ()
     score: str = ""
     format: str = ".3f"
@@ -108,17 +108,33 @@ class Metric:
     @property
     def heading(self) -> str:
         """The title with an arrow to where it is better."""
-        return self.title + {True: " ↑", False: " ↓", None: ""}[self.higher_is_better]
+        return f"{self.title} {self.arrow}".rstrip()
+
+    @property
+    def arrow(self) -> str:
+        """To where it is better."""
+        return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
 
     def document(self) -> dict[str, Any]:
         """What the pages read of it."""
         return {
-            "title": self.title[:1].upper() + self.title[1:],
+            "title": self.title,
+            "arrow": self.arrow,
             "heading": self.heading[:1].upper() + self.heading[1:],
             "better": self.higher_is_better,
             "format": self.format,
             "logarithmic": self.logarithmic,
         }
+
+
+def of_maps(function: Callable[[Tensor], Tensor]) -> Callable[[Subject], Tensor]:
+    """A function on maps as a metric's `measure`."""
+    return lambda subject: function(subject.maps)
+
+
+def of_network(function: Callable[..., Result], **more: Any) -> Callable[[Subject], Result]:
+    """A function on model, inputs, maps and target, with generator and batch size, as a metric's `measure`."""
+    return lambda subject: function(*subject.given, **subject.options, **more)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,7 @@ from torch import Tensor
 from fei.core.checks import check_size
 from fei.errors import InputError
 from fei.metrics._maps import check_map_batch
-
-HIGHER_IS_BETTER: dict[str, bool | None] = {"pointing_game": True, "energy_pointing_game": True}
+from fei.metrics.declaration import Metric, Subject
 
 Box = Sequence[float] | Tensor
 Objects = Tensor | Sequence[Box | Sequence[Box]]
@@ -113,3 +112,24 @@ def _described(objects: Any) -> str:
     if isinstance(objects, Tensor):
         return f"a {objects.dtype} tensor of shape {tuple(objects.shape)}"
     return f"{len(objects)} entries" if isinstance(objects, (list, tuple)) else type(objects).__name__
+
+
+def _on_object(game: Callable[[Tensor, Objects], Tensor]) -> Callable[[Subject], Tensor | None]:
+    """None for an image without an object to point at, or with one that was cut off with the border."""
+    return lambda subject: game(subject.maps, [subject.boxes]) if subject.boxes else None
+
+
+METRICS = (
+    Metric(
+        "pointing_game", "pointing game", True, "localization", _on_object(pointing_game), ("boxes",), score="pointing"
+    ),
+    Metric(
+        "energy_pointing_game",
+        "energy in box",
+        True,
+        "localization",
+        _on_object(energy_pointing_game),
+        ("boxes",),
+        score="energy",
+    ),
+)

@@ -27,12 +27,19 @@ from fei.metrics._maps import check_map_pair, unit_scale
 from fei.metrics._progress import part
 from fei.metrics._weights import select_layers, weight_layers
 from fei.metrics.agreement import rank_correlation
+from fei.metrics.declaration import Metric
 from fei.metrics.perturbation import check_maps
 from fei.progress import Progress, reporter
 from fei.references import ReferenceSpec
 
 MODES = ("cascading", "independent")
-SIMILARITIES = ("ssim", "spearman", "spearman_abs", "hog")
+METRICS = (
+    Metric("ssim", "SSIM", None, "sanity"),
+    Metric("spearman", "Spearman", None, "sanity"),
+    Metric("spearman_abs", "Spearman of |map|", None, "sanity"),
+    Metric("hog", "HOG", None, "sanity"),
+)
+SIMILARITIES = tuple(metric.name for metric in METRICS)
 _SMALLEST = 7  # the side of SSIM's window
 _UNITS = 100  # ticks of the progress bar a stage
 

@@ -18,9 +18,8 @@ from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target
 from fei.errors import ModelError
 from fei.metrics._class_scores import ClassScores
+from fei.metrics.declaration import Metric, of_network
 from fei.metrics.perturbation import check_maps
-
-HIGHER_IS_BETTER: dict[str, bool | None] = {"infidelity": False, "max_sensitivity": False}
 
 Perturb = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -179,3 +178,9 @@ def _captum_metrics() -> Any:
     except ImportError as error:
         raise ModelError("captum is needed for this metric and is not installed; run: pip install captum") from error
     return metrics
+
+
+METRICS = (
+    Metric("infidelity", "infidelity", False, measure=of_network(infidelity), needs=("network",), format=".4g"),
+    Metric("max_sensitivity", "maximal sensitivity", False, format=".4g"),
+)

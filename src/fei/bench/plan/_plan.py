@@ -12,9 +12,11 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
+    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -30,6 +32,8 @@ Layout = Literal[
 ]  # fmt: skip
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 _LARGEST = 1_000_000  # bytes of a plan
+# Of plans from before metrics went by name; a new metric is none of them.
+_SWITCHES = ("external", "internal", "complexity", "localization", "confidence")
 
 _Count = Annotated[int, Field(ge=1)]
 _Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -137,7 +141,7 @@ class PlannedMethod(_Part):
 
 
 class Metrics(_Part):
-    """What is measured on each map.
+    """What is measured on each map; a list of names for short.
 
     Attributes:
         protocols: How insertion and deletion are measured, see `fei.protocols`.
@@ -147,6 +151,9 @@ class Metrics(_Part):
         localization: Pointing game and energy inside the boxes, where the data set has them.
         confidence: Average drop, increase in confidence and ROAD.
         batch_size: Rows in one forward pass.
+        measure: Names of metrics or of their groups, see `fei.metrics.declared`; a metric is measured with its whole
+            group. With such a list, nothing else is measured but what the switches above say. Once the plan is read,
+            the groups without a switch are left in it.
     """
 
     protocols: _Texts = ("fei-paper",)
@@ -156,6 +163,30 @@ class Metrics(_Part):
     localization: bool = False
     confidence: bool = False
     batch_size: _Count | None = None
+    measure: Annotated[tuple[_Text, ...], Field(strict=False)] = ()
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups of metrics, in the order in which they are measured."""
+        return (*(name for name in _SWITCHES if getattr(self, name)), *self.measure)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, given: Any) -> Any:
+        given = {"measure": given} if isinstance(given, (list, tuple)) else given
+        names = given.get("measure") if isinstance(given, dict) else None
+        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+            return given
+        from fei.metrics import group_of
+
+        groups = set(map(group_of, names))
+        switched = dict.fromkeys(_SWITCHES, False) | given | dict.fromkeys(groups.intersection(_SWITCHES), True)
+        return switched | {"measure": sorted(groups.difference(_SWITCHES))}
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A plan of switches alone is written, and has the key, as before metrics went by name."""
+        return {name: value for name, value in write(self).items() if name != "measure" or value}
 
     @field_validator("protocols")
     @classmethod

@@ -9,22 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fei import data, models
+from fei import data, metrics, models
 from fei.bench.context import Network, Recipe, sentence
 from fei.bench.plan.keys import canonical, feature_layers, file_digest, key_of, model_fingerprint
-from fei.bench.units import (
-    BLACK_IMAGE,
-    COMPLEXITY,
-    CONFIDENCE,
-    EXTERNAL,
-    INTERNAL,
-    KEPT,
-    LOCALIZATION,
-    MAP,
-    SANITY,
-    Unit,
-    storable,
-)
+from fei.bench.units import BLACK_IMAGE, KEPT, MAP, SANITY, Unit, storable
 from fei.data import Dataset, Item
 from fei.errors import InputError
 
@@ -113,21 +101,20 @@ class Catalog:
 
     def _groups(self, pair: Pair) -> tuple[str, ...]:
         """The score groups of a map, in the order in which they are measured."""
-        metrics = self._plan.metrics
+        asked = self._plan.metrics
+        needs = {group: {need for each in known for need in each.needs} for group, known in metrics.groups().items()}
+        under = [group for group in asked.groups if "protocol" in needs[group]]
         layers = f":{','.join(pair.layers)}" if pair.layers else ""
-        names = [MAP]
-        for protocol in metrics.protocols:
-            names += [f"{EXTERNAL}/{protocol}"] if metrics.external else []
-            names += [f"{INTERNAL}/{protocol}{layers}"] if metrics.internal else []
-        wanted = {
-            COMPLEXITY: metrics.complexity,
-            LOCALIZATION: metrics.localization,
-            CONFIDENCE: metrics.confidence,
-            KEPT: self._plan.keep_maps,
-        }
-        return (*names, *(name for name, asked in wanted.items() if asked))
+        return (
+            MAP,
+            *(f"{g}/{p}{layers if 'layers' in needs[g] else ''}" for p in asked.protocols for g in under),
+            *(group for group in asked.groups if group not in under),
+            *([KEPT] if self._plan.keep_maps else []),
+        )
 
-    def _on_image(self, kind: str, groups: tuple[str, ...], pair: int, method: int, image: _Image, seed: int) -> PlannedUnit:
+    def _on_image(
+        self, kind: str, groups: tuple[str, ...], pair: int, method: int, image: _Image, seed: int
+    ) -> PlannedUnit:
         by_label = self._plan.target == "label"
         target = image.item.label if by_label else None
         problem = self.networks[pair].problem or image.problem

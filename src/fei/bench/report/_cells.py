@@ -8,38 +8,12 @@ from dataclasses import dataclass
 
 from fei.bench.report._statistics import Estimate, PairedTest
 from fei.bench.report.numbers import Quantity
-from fei.metrics import HIGHER_IS_BETTER
+from fei.errors import InputError
+from fei.metrics import Metric, describe
 
 MISSING = "–"
 LEVEL = 0.05
 """Of significance."""
-
-_NAMES = {
-    "mse": "MSE",
-    "pearson": "Pearson",
-    "gini": "Gini",
-    "road": "ROAD",
-    "rank_tv": "rank variation",
-    "pointing": "pointing game",
-    "energy": "energy in box",
-    "peak_bytes": "peak bytes",
-    "fired": "fires",
-    "phi": "φ",
-    "gain": "φ gain",
-    "ssim": "SSIM",
-    "spearman": "Spearman",
-    "spearman_abs": "Spearman of |map|",
-    "hog": "HOG",
-}
-_DIRECTIONS: dict[str, bool | None] = {
-    **HIGHER_IS_BETTER,
-    "rank_tv": False,
-    "pointing": True,
-    "energy": True,
-    "drop": False,
-    "increase": True,
-    **dict.fromkeys(("fired", "phi", "gain"), False),
-}
 
 
 @dataclass(frozen=True)
@@ -87,20 +61,27 @@ class Cell:
         return "+" if self.test.better else "−"
 
 
+def known(metric: str, protocol: str = "") -> Metric:
+    """What is declared of a stored score; of one that another version measured, no more than its name."""
+    try:
+        return describe(metric, protocol)
+    except InputError:
+        return Metric(metric, metric.replace("_", " "), None)
+
+
 def metric_name(metric: str) -> str:
     """A metric as a heading."""
-    return _NAMES.get(metric, metric.replace("_", " "))
+    return known(metric).title
 
 
 def direction(metric: str, protocol: str = "") -> bool | None:
     """Whether a higher number is better, which for ROAD its protocol says; None where neither is, or nobody knows."""
-    return _DIRECTIONS.get(metric, _DIRECTIONS.get(protocol.split("/")[0]))
+    return known(metric, protocol).higher_is_better
 
 
 def heading(metric: str, protocol: str = "") -> str:
     """A metric's name with an arrow to where it is better."""
-    arrow = {True: " ↑", False: " ↓", None: ""}[direction(metric, protocol)]
-    return metric_name(metric) + arrow
+    return known(metric, protocol).heading
 
 
 def decimals(cells: Iterable[Cell | None]) -> int:

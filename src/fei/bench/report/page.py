@@ -21,6 +21,7 @@ from fei.bench.report._page_pictures import LARGEST, pictures
 from fei.bench.report.numbers import Numbers
 from fei.bench.store import Store
 from fei.common.files import write_file
+from fei.metrics import declared
 from fei.report.shell import Page, document
 
 __all__ = ["LARGEST", "bench_html", "write_bench_page"]
@@ -78,6 +79,7 @@ def _payload(store: Store, numbers: Numbers) -> dict[str, Any]:
         "target": plan.target,
         "protocols": protocols(numbers),
         "columns": column_documents(numbers, columns),
+        "metrics": {metric.score: metric.document() for metric in declared().values()},
         "methods": [
             {
                 "label": method.label,

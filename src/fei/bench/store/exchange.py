@@ -15,7 +15,7 @@ from fei.bench.store._diff import Difference, diff
 from fei.bench.store._merge import merge
 from fei.bench.store._store import Store
 from fei.bench.store.outcomes import curve_values, stored_outcomes
-from fei.bench.units import KEPT, StoredCurve, Outcome, Score
+from fei.bench.units import KEPT, Outcome, Score, StoredCurve
 from fei.common.files import replacing
 from fei.errors import DataError, InputError
 

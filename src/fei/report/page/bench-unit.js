@@ -86,7 +86,7 @@ function buildCurves(pair, row, image, label) {
       .flatMap((other) => curvesOf(pair, other, image, state.seed, same).map((one) => ({ ...one, label: run.methods[pair.rows[other]].label })));
     const thinned = curve.points > curve.fractions.length ? `, ${curve.fractions.length} of ${curve.points} points` : "";
     return h("figure", { class: "chart", "data-curve": curve.name },
-      h("figcaption", {}, h("strong", {}, { insertion: "Insertion ↑", deletion: "Deletion ↓" }[curve.name] ?? curve.protocol),
+      h("figcaption", {}, h("strong", {}, curve.title),
         h("span", { class: "series a" }, label),
         others.length ? h("span", { class: "series other faint" }, others.length > 1 ? "other methods" : others[0].label) : null,
         h("span", { class: "faint" }, `${curve.protocol}${thinned}`)),
@@ -112,35 +112,25 @@ function curveOf(width, curve, others, label) {
 
 // Layers
 
-function laneScale(metric, values) {
-  if (metric !== "mse") {
-    const low = Math.min(0, ...values);
-    return (value) => (value - low) / (1 - low);
-  }
-  const positive = values.filter((value) => value > 0);
-  const [low, high] = [Math.log(Math.min(...positive)), Math.log(Math.max(...positive))];
-  return (value) => (value > 0 ? (Math.log(value) - low) / (high - low || 1) : 0);
-}
-
 function buildLayers(pair, row, image, label) {
-  const metrics = [["cosine", "Cosine ↑"], ["mse", "MSE ↓"], ["pearson", "Pearson ↑"]];
-  const tables = metrics.map(([metric, title]) => layerTable(pair, row, image, metric, title)).filter(Boolean);
+  const tables = Object.keys(run.metrics).map((metric) => layerTable(pair, row, image, metric)).filter(Boolean);
   $("unit-layers").replaceChildren(...(tables.length ? [
     h("h3", {}, "Inside the network"),
     h("p", { class: "about" }, `Activations on the insertion pictures against those on the photograph, shallow to deep. Full: this image under ${label}; hollow: the mean of all images.`),
     h("div", { class: "layer-tables" }, ...tables)] : []));
 }
 
-function layerTable(pair, row, image, metric, title) {
+function layerTable(pair, row, image, metric) {
+  const about = run.metrics[metric];
   const layers = layersOf(pair, metric, state.protocol).map((one) => ({
     ...one, here: valueOf(pair, one.quantity, row, image, state.seed), mean: meanOver(pair, one.quantity, row, [...pair.items.keys()])?.mean ?? NaN,
   }));
   const known = layers.flatMap(({ here, mean }) => [here, mean]).filter((value) => !Number.isNaN(value));
   if (!layers.length || !known.length) return null;
-  const place = laneScale(metric, known);
-  const text = (value) => (Number.isNaN(value) ? "–" : metric === "mse" ? brief(value) : value.toFixed(3));
+  const place = laneScale(about, known);
+  const text = (value) => (Number.isNaN(value) ? "–" : written(value, about.format));
   return h("table", { class: "lanes", "data-metric": metric },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, title), h("th", { scope: "col" }, metric === "mse" ? "logarithmic" : "0 … 1"),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, about.heading), h("th", { scope: "col" }, laneWords(about)),
       h("th", { scope: "col", class: "number a" }, "this image"), h("th", { scope: "col", class: "number" }, "mean"))),
     h("tbody", {}, ...layers.map(({ layer, here, mean }) => {
       const lane = h("div", { class: "lane", "aria-hidden": "true" });
@@ -169,7 +159,7 @@ function buildUnitFacts(pair, row, image, label) {
     ["key", `${key}…`], ["method", `${label}, seed ${run.seeds[state.seed]}`],
     ["state", pair.states[unit] === 0 ? "done" : pair.states[unit] === 1 ? "not computed yet" : `failed: ${pair.reasons[pair.states[unit] - 2]}`],
     ["network", pair.model], ["data", pair.data ?? "–"], ["settings", settings || "none"],
-    ["numbers", plain.map(([metric, , value]) => `${metric.replaceAll("_", " ")} ${brief(value)}`).join(", ") || "none"],
+    ["numbers", plain.map(([metric, , value]) => `${run.metrics[metric]?.title ?? metric.replaceAll("_", " ")} ${brief(value)}`).join(", ") || "none"],
   ];
   $("unit-facts").replaceChildren(...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
   buildSources($("unit-sources"), [

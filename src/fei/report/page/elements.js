@@ -25,6 +25,26 @@ function brief(number) {
   return size >= 100 ? number.toFixed(0) : Number(number.toPrecision(3)).toString();
 }
 
+/** A number as its metric writes it; formats are Python's. */
+function written(value, format) {
+  const digits = Number(format.match(/\d+/)?.[0] ?? 0);
+  if (format.endsWith("g")) return brief(value);
+  return format.endsWith("%") ? percent(value, digits) : value.toFixed(digits);
+}
+
+/** Where a value of a metric lies between the ends of a lane, 0 … 1; `values` are all that share the lane. */
+function laneScale({ logarithmic }, values) {
+  if (!logarithmic) {
+    const low = Math.min(0, ...values);
+    return (value) => (value - low) / (1 - low);
+  }
+  const positive = values.filter((value) => value > 0);
+  const low = Math.log(Math.min(...positive)), high = Math.log(Math.max(...positive));
+  return (value) => (value > 0 ? Math.max(0, (Math.log(value) - low) / (high - low || 1)) : 0);
+}
+
+const laneWords = ({ logarithmic }) => (logarithmic ? "logarithmic" : "0 … 1");
+
 const scaleOf = ([low, high], [from, to]) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
 
 function polyline(xs, ys, x, y, kind) {

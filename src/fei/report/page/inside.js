@@ -6,24 +6,13 @@ function layersAt(image, panel, metric, fraction) {
   return layers[metric].map((course) => valueAt([0, ...layers.fractions], [unchanged, ...course], fraction, image.pixels));
 }
 
-function laneScale(image, panels, metric) {
-  const values = panels.flatMap((panel) => panel.layers[metric].flat());
-  if (metric === "cosine") {
-    const low = Math.min(0, ...values);
-    return (value) => (value - low) / (1 - low);
-  }
-  const positive = values.filter((value) => value > 0);
-  const low = Math.log(Math.min(...positive)), high = Math.log(Math.max(...positive));
-  return (value) => (value > 0 ? Math.max(0, (Math.log(value) - low) / (high - low || 1)) : 0);
-}
-
 function layerTable(image, chosen, metric) {
-  const place = laneScale(image, chosen.map(({ panel }) => panel), metric);
+  const place = laneScale(data.metrics[metric], chosen.flatMap(({ panel }) => panel.layers[metric].flat()));
   const columns = chosen.map(({ slot, panel }) => ({ slot, values: layersAt(image, panel, metric, state.fraction) }));
-  const title = metric === "cosine" ? "Cosine ↑" : "MSE ↓";
+  const about = data.metrics[metric];
   return h("table", { class: "lanes", "data-metric": metric },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, title),
-      h("th", { scope: "col", class: "lane-head" }, metric === "cosine" ? "0 … 1" : "logarithmic"),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, about.heading),
+      h("th", { scope: "col", class: "lane-head" }, laneWords(about)),
       ...chosen.map(({ slot, panel }) => h("th", { scope: "col", class: `number ${slot}`, title: panel.method }, slot.toUpperCase())))),
     h("tbody", {}, ...chosen[0].panel.layers.names.map((name, layer) => {
       const lane = h("div", { class: "lane", "aria-hidden": "true" });
@@ -35,7 +24,7 @@ function layerTable(image, chosen, metric) {
       }
       return h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "lane-cell" }, lane),
         ...columns.map(({ slot, values }) => h("td", { class: `number ${slot}` },
-          told(values[layer], metric === "cosine" ? (value) => value.toFixed(3) : brief))));
+          told(values[layer], (value) => written(value, about.format)))));
     })));
 }
 

@@ -62,7 +62,7 @@ function paintCurves(image) {
   const width = columnWidth($("curves"));
   const others = othersOf(image).filter((panel) => panel.insertion);
   $("curves").replaceChildren(...["insertion", "deletion"].map((curve) => h("figure", { class: "chart", "data-curve": curve },
-    h("figcaption", {}, h("strong", {}, curve === "insertion" ? "Insertion ↑" : "Deletion ↓"),
+    h("figcaption", {}, h("strong", {}, data.metrics[curve].heading),
       ...chosen.filter(({ panel }) => panel[curve]).map(({ slot, panel }) => h("span", { class: `series ${slot}` },
         `${panel.method} ${panel[curve].auc.toFixed(3)}`)),
       others.length ? h("span", { class: "series other faint" }, others.length > 1 ? "other methods" : others[0].method) : null),
