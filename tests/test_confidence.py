@@ -234,7 +234,7 @@ def test_road_depends_on_image_and_seed_not_on_batches_or_global_state():
 def test_road_refusals():
     model, x = small_cnn(), pictures(1)
     m = random_maps(x)
-    with pytest.raises(InputError, match="unknown order 'random'; choose 'morf'"):
+    with pytest.raises(InputError, match="Unknown order 'random'; choose 'morf'"):
         road(model, x, m, order="random")
     for percentiles in ([], [-1], [50, 101], [float("nan")]):
         with pytest.raises(InputError, match="`percentiles` must be numbers from 0 to 100, at least one"):
@@ -387,7 +387,7 @@ def test_absent_captum_is_one_sentence(monkeypatch):
         lambda: infidelity(small_cnn(), x, random_maps(x)),
         lambda: max_sensitivity(small_cnn(), input_gradient, x),
     ):
-        with pytest.raises(ModelError, match="captum is needed for this metric.*pip install captum"):
+        with pytest.raises(ModelError, match="Captum is needed for this metric.*pip install captum"):
             call()
 
 

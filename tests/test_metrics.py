@@ -423,7 +423,7 @@ def test_a_network_that_breaks_on_perturbed_images_is_reported():
         def forward(self, x):
             return torch.where(x.amin((1, 2, 3), keepdim=True)[..., 0, 0] < 0, float("nan"), x.mean((2, 3)))
 
-    with pytest.raises(ModelError, match="the score on a perturbed image is NaN or infinite"):
+    with pytest.raises(ModelError, match="The score on a perturbed image is NaN or infinite"):
         insertion(Fragile().eval(), pictures(1), maps_for(pictures(1)), reference=-5.0, protocol=fine((0.0, 0.5)))
 
     class Corner(nn.Module):
@@ -432,7 +432,7 @@ def test_a_network_that_breaks_on_perturbed_images_is_reported():
 
     maps = maps_for(pictures(1))
     maps[..., 0, 0] = 100  # deletion takes the corner first, insertion leaves it
-    with pytest.raises(ModelError, match="the score on a perturbed image is NaN or infinite"):
+    with pytest.raises(ModelError, match="The score on a perturbed image is NaN or infinite"):
         evaluate(Corner().eval(), pictures(1), maps, layers=[], reference=-5.0, protocol=fine((0.0, 0.5)))
 
 
@@ -456,6 +456,6 @@ def test_activations_that_cannot_be_compared_are_reported():
             return x.clamp(max=1).mean((2, 3))
 
     x = pictures(1)
-    with pytest.raises(ModelError, match="activations of 'spike' are NaN, infinite or too large to be compared"):
+    with pytest.raises(ModelError, match="Activations of 'spike' are NaN, infinite or too large to compare"):
         internal(Spike().eval(), x, maps_for(x), layers=["spike"], reference=-5.0, protocol=fine((0.0, 0.5)))
     assert insertion(Spike().eval(), x, maps_for(x), reference=-5.0).scores.isfinite().all()

@@ -446,12 +446,12 @@ def test_images_methods_and_networks_that_do_not_fit_are_refused():
         cascading_randomization(small_cnn(), lambda model, inputs, target: inputs, pictures())
     with pytest.raises(InputError, match="call model.eval"):
         cascading_randomization(small_cnn().train(), edges, pictures())
-    with pytest.raises(ModelError, match="no layer with weights was seen to run"):
+    with pytest.raises(ModelError, match="No layer with weights was seen to run"):
         cascading_randomization(nn.Flatten().eval(), edges, pictures())
 
 
 def test_a_network_that_cannot_be_copied_is_told():
     net = small_cnn()
     net.lock = (i for i in range(3))
-    with pytest.raises(ModelError, match="the network cannot be copied"):
+    with pytest.raises(ModelError, match="The network cannot be copied"):
         cascading_randomization(net, edges, pictures())

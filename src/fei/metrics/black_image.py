@@ -7,9 +7,8 @@ counts as a success of the method, which is to its discredit, where the target i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, Protocol
 
 import torch
@@ -17,14 +16,13 @@ from torch import Tensor, nn
 
 from fei.core.checks import check_batch_size, check_count, check_mode
 from fei.core.randomness import seed_of
-from fei.core.scoring import Target, logits_of
+from fei.core.scoring import logits_of
 from fei.errors import InputError
 from fei.methods import available, create, describe
 from fei.metrics._progress import part
 from fei.metrics.declaration import Metric
 from fei.metrics.trials import Trial, Trials, finite
 from fei.progress import Progress, reporter
-from fei.references import ReferenceSpec
 
 THRESHOLDS = (0.1, 0.5, 0.9)
 _CHUNK = 32  # trials in one call of the method; bounds the memory that its masks and images take
@@ -41,18 +39,9 @@ class Perturbed(Protocol):
 class OptimisationMethod(Protocol):
     """A method that can be tested: one that shows the perturbed images it ended with."""
 
-    def explain(
-        self,
-        model: nn.Module,
-        inputs: Tensor,
-        target: Target = None,
-        *,
-        reference: ReferenceSpec = None,
-        generator: torch.Generator | None = None,
-        batch_size: int | None = None,
-        progress: bool | Progress = False,
-    ) -> Perturbed:
-        """As `fei.Explanation`, whose `config`, if there is one, is kept with the result."""
+    @property
+    def explain(self) -> Callable[..., Perturbed]:
+        """Takes what a method takes; the `config` of what it returns, if there is one, is kept with the result."""
         ...
 
 
@@ -116,7 +105,7 @@ def black_image(
         model: The classifier, in evaluation mode; only ever called.
         method: A name, or an object with ``explain``, see `OptimisationMethod`.
         trials: How many trials.
-        targets: A class, or one a trial; drawn if not given.
+        targets: A class, or one per trial; drawn if not given.
         black: x, (C, H, W); needed where the model's input space is not known.
         references: R, (1 or trials, C, 1 or H, 1 or W), not black; random colours if not given. Needed likewise.
         generator: Supplies the seed (its initial seed); 0 without.
@@ -161,8 +150,8 @@ def optimisation_method(method: str | OptimisationMethod) -> tuple[str, Optimisa
     if not callable(getattr(made, "explain", None)):
         fitting = [entry for entry in available() if describe(entry).family == "optimisation"]
         raise InputError(
-            f"the black-image test needs a method that optimises a perturbed image and shows it through `explain`, "
-            f"which {name} does not; choose one of {', '.join(fitting)}"
+            f"The black-image test needs a method that optimises a perturbed image and shows it through `explain`, "
+            f"which {name} does not; choose one of {', '.join(fitting)}."
         )
     return name, made
 
@@ -176,25 +165,21 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
     """
     check_count("trials", trials)
     if not isinstance(successes, int) or not 0 <= successes <= trials:
-        raise InputError(f"`successes` must be a whole number from 0 to the {trials} trials; got {successes!r}")
+        raise InputError(f"`successes` must be a whole number from 0 to the {trials} trials; got {successes!r}.")
     if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
-        raise InputError(f"`confidence` must lie between 0 and 1; got {confidence!r}")
-    p, z = successes / trials, NormalDist().inv_cdf((1 + confidence) / 2)
-    centre = p + z**2 / (2 * trials)
-    half = z * (p * (1 - p) / trials + z**2 / (4 * trials**2)) ** 0.5
-    scale = 1 + z**2 / trials
-    # the ends are exactly 0 and 1 there; rounding would leave them just beside
-    low = 0.0 if successes == 0 else (centre - half) / scale
-    high = 1.0 if successes == trials else (centre + half) / scale
-    return low, high
+        raise InputError(f"`confidence` must lie between 0 and 1; got {confidence!r}.")
+    from scipy.stats import binomtest  # slower to import than torch
+
+    found = binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+    return float(found.low), float(found.high)
 
 
 def _perturbed(explanation: Perturbed, name: str, chunk: Sequence[Trial], x: Tensor) -> Tensor:
     images = explanation.perturbed()
     if images.ndim != 5 or (len(images), *images.shape[2:]) != (len(chunk), *x.shape):
         raise InputError(
-            f"the explanation of {name} has perturbed images of shape {tuple(images.shape)}; expected "
-            f"({len(chunk)}, masks, {', '.join(map(str, x.shape))})"
+            f"The explanation of {name} has perturbed images of shape {tuple(images.shape)}; expected "
+            f"({len(chunk)}, masks, {', '.join(map(str, x.shape))})."
         )
     return images.detach()
 

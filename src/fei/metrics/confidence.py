@@ -7,6 +7,7 @@ All numbers are per image, in double precision on the CPU. φ is the softmax pro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -28,16 +29,24 @@ ROAD_PERCENTILES = (10.0, 20.0, 30.0, 40.0, 50.0, 70.0, 90.0)
 _ROAD_NOISE = 0.01
 
 
+class MaskOptions(TypedDict, total=False):
+    """What `average_drop` and `average_increase` take by name.
+
+    Attributes:
+        reference: R, see `fei.references`; 0 by default, ``None`` for a random colour.
+        score: As in `fei.FEI`, "softmax" by default; the average drop is a share of it, so it must not be negative.
+        generator: Supplies the seed of a random R; 0 without.
+        batch_size: Rows in one forward pass.
+    """
+
+    reference: ReferenceSpec
+    score: Score
+    generator: torch.Generator | None
+    batch_size: int | None
+
+
 def average_drop(
-    model: nn.Module,
-    inputs: Tensor,
-    maps: Tensor,
-    target: Target = None,
-    *,
-    reference: ReferenceSpec = 0.0,
-    score: Score = "softmax",
-    generator: torch.Generator | None = None,
-    batch_size: int | None = None,
+    model: nn.Module, inputs: Tensor, maps: Tensor, target: Target = None, **options: Unpack[MaskOptions]
 ) -> Tensor:
     """The share of φ that is lost when the image is masked by its map: max(0, Y − O) / Y, lower is better.
 
@@ -52,39 +61,28 @@ def average_drop(
         inputs: Images (N, C, H, W).
         maps: Their attribution maps (N, 1, H, W).
         target: As in `fei.FEI.explain`; ``None`` for the model's top class.
-        reference: R, see `fei.references`; ``None`` for a random colour.
-        score: As in `fei.FEI`; it must not be negative, so a raw logit is refused where it is.
-        generator: Supplies the seed of a random R; 0 without.
-        batch_size: Rows in one forward pass.
+        options: See `MaskOptions`.
 
     Returns:
         (N,), from 0 to 1.
     """
-    full, masked = _masked_confidence(model, inputs, maps, target, reference, score, generator, batch_size)
+    full, masked = _masked_confidence(model, inputs, maps, target, **options)
     if (full < 0).any() or (masked < 0).any():
         raise InputError(
-            "the average drop is a share of the score and needs scores of at least 0; pass score='softmax' or 'sigmoid'"
+            "The average drop is a share of the score, which is negative here; pass score='softmax' or 'sigmoid'."
         )
     return torch.where(full > 0, (full - masked).clamp(min=0) / full, 0.0)
 
 
 def average_increase(
-    model: nn.Module,
-    inputs: Tensor,
-    maps: Tensor,
-    target: Target = None,
-    *,
-    reference: ReferenceSpec = 0.0,
-    score: Score = "softmax",
-    generator: torch.Generator | None = None,
-    batch_size: int | None = None,
+    model: nn.Module, inputs: Tensor, maps: Tensor, target: Target = None, **options: Unpack[MaskOptions]
 ) -> Tensor:
     """1 where φ rises when the image is masked by its map, Y < O, else 0; higher is better.
 
     Arguments, masks and paper as for `average_drop`; the mean over images, times 100, is the published "increase in
     confidence" in per cent. An undecided image, Y = O, counts as no increase.
     """
-    full, masked = _masked_confidence(model, inputs, maps, target, reference, score, generator, batch_size)
+    full, masked = _masked_confidence(model, inputs, maps, target, **options)
     return (full < masked).double()
 
 
@@ -128,7 +126,7 @@ def road(
     """
     if order not in ("morf", "lerf"):
         raise InputError(
-            f"unknown order {order!r}; choose 'morf' (most relevant first) or 'lerf' (least relevant first)"
+            f"Unknown order {order!r}; choose 'morf' (most relevant first) or 'lerf' (least relevant first)."
         )
     shares = _checked_percentiles(percentiles)
     check_size("noise", noise)
@@ -171,7 +169,7 @@ def _checked_percentiles(percentiles: Sequence[float]) -> list[float]:
     except (TypeError, ValueError, OverflowError):
         shares = []
     if not shares or not all(0 <= share <= 100 for share in shares):
-        raise InputError(f"`percentiles` must be numbers from 0 to 100, at least one; got {percentiles!r}")
+        raise InputError(f"`percentiles` must be numbers from 0 to 100, at least one; got {percentiles!r}.")
     return shares
 
 
@@ -180,10 +178,10 @@ def _masked_confidence(
     inputs: Tensor,
     maps: Tensor,
     target: Target,
-    reference: ReferenceSpec,
-    score: Score,
-    generator: torch.Generator | None,
-    batch_size: int | None,
+    reference: ReferenceSpec = 0.0,
+    score: Score = "softmax",
+    generator: torch.Generator | None = None,
+    batch_size: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     network = ClassScores(model, inputs, target, score, batch_size)
     x = network.inputs

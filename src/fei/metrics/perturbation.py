@@ -23,11 +23,11 @@ def check_maps(maps: Tensor, inputs: Tensor) -> Tensor:
     if flat.shape != shape:
         raise InputError(
             f"`maps` has shape {tuple(maps.shape)}; expected ({shape[0]}, 1, {shape[1]}, {shape[2]}) for inputs of "
-            f"shape {tuple(inputs.shape)}; upsample or reduce the maps first"
+            f"shape {tuple(inputs.shape)}; upsample or reduce the maps first."
         )
     flat = flat.detach() if flat.dtype in (torch.float32, torch.float64) else flat.detach().double()
     if not flat.isfinite().all():
-        raise InputError("`maps` holds NaN or infinite values; a map must rank every pixel")
+        raise InputError("`maps` holds NaN or infinite values; a map must rank every pixel.")
     return flat.to(inputs.device)
 
 
@@ -123,7 +123,7 @@ class Perturbations:
         spec = protocol.replacement
         if isinstance(spec, tuple):
             if reference is not None:
-                raise InputError(f"protocol {protocol.id} fixes what replaces pixels; leave `reference` out")
+                raise InputError(f"Protocol {protocol.id} fixes what replaces pixels; leave `reference` out.")
             makers = dict(zip(("insertion", "deletion"), spec, strict=True))
             self._same = spec[0] is spec[1]
             return {curve: makers[curve](self._inputs, model) for curve in self.counts}

@@ -168,7 +168,7 @@ def _gaussian(deviation: float, source: torch.Generator) -> Perturb:
 
 
 def _draws(draw: Callable[..., Tensor], images: Tensor, source: torch.Generator) -> Tensor:
-    # one draw an image: how many are asked for at a time must not change what they are
+    # one draw per image: how many are asked for at a time must not change what they are
     return torch.stack([draw(images.shape[1:], generator=source) for _ in images]).to(images)
 
 
@@ -176,7 +176,7 @@ def _captum_metrics() -> Any:
     try:
         from captum import metrics
     except ImportError as error:
-        raise ModelError("captum is needed for this metric and is not installed; run: pip install captum") from error
+        raise ModelError("Captum is needed for this metric and is not installed; run: pip install captum.") from error
     return metrics
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fei import protocols
-from fei.bench.report._cells import LEVEL, Cell, metric_name
+from fei.bench.report._cells import LEVEL, Cell, known
 from fei.bench.report._statistics import images_needed
 from fei.bench.report.numbers import Failure, Numbers
 
@@ -28,7 +28,7 @@ def notes(table: Table, numbers: Numbers, rows: Sequence[int], *, against_first:
         found.append("†: rests on fewer numbers than others in its column.")
     for quantity in dict.fromkeys(column.quantity for column in table.columns):
         if left := numbers.left_out[quantity]:
-            found.append(f"{left} numbers of {metric_name(quantity.metric)} are NaN or infinite and were left out.")
+            found.append(f"{left} numbers of {known(quantity.metric).title} are NaN or infinite and were left out.")
     places = {(column.pair, column.quantity.kind) for column in table.columns}
     found += failure_notes(numbers, [failure for failure in numbers.failures if (failure.pair, failure.kind) in places])
     waiting = sum(count for (kind, status), count in numbers.counts.items() if status == "waiting" and kind in kinds)

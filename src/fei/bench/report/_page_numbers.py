@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fei.bench.report._cells import Cell, decimals, known, metric_name
+from fei.bench.report._cells import Cell, decimals, known
 from fei.bench.report._statistics import Estimate, proportion
 from fei.bench.report.numbers import COSTS, Numbers, Quantity
 from fei.bench.store import Store
@@ -38,7 +38,7 @@ def table_columns(numbers: Numbers) -> list[tuple[str, str]]:
     found = {(q.metric, q.protocol) for some in numbers.quantities for q in some if q.kind == MAP}
     costs = [(metric, "") for metric in COSTS] if found else []
     places = {metric: place for place, metric in enumerate(_under_protocols())}
-    order = sorted(found, key=lambda one: (places.get(one[0], len(places)), metric_name(one[0]), one[1]))
+    order = sorted(found, key=lambda one: (places.get(one[0], len(places)), known(one[0]).title, one[1]))
     return [one for one in [*order, *costs] if one[0] != BATCH_ROWS and not known(*one).detail]
 
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fei.bench.report._latex import document
-from fei.bench.report._markdown import escaped
 from fei.bench.report._notes import failure_notes
+from fei.bench.report._written import document, escaped
 from fei.bench.report.figures import figures
 from fei.bench.report.numbers import Numbers
 from fei.bench.report.style import FORMATS, picture

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from fei.bench.report._cells import heading
+from fei.bench.report._cells import known
 from fei.bench.report._labels import Point, place_labels
 from fei.bench.report._statistics import Estimate, proportion
 from fei.bench.report.numbers import Numbers, Quantity
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fei.bench.store import Store
 
 _PANEL = 2.5  # inches in height
-_LEGEND = 0.16  # inches a line
+_LEGEND = 0.16  # inches per line
 _ORIGINAL = Estimate(1.0, np.nan, 1.0, 1.0, 0, 0, 0)  # a map is like itself
 
 
@@ -58,7 +58,7 @@ def figures(store: Store, numbers: Numbers | None = None) -> Iterator[Picture | 
 
 
 def layerwise(numbers: Numbers, pair: int) -> Figure | None:
-    """MSE and cosine along the depth of a network, a line a method with a band for its interval."""
+    """MSE and cosine along the depth of a network, one line per method with a band for its interval."""
     protocol, layers = _inside(numbers, pair)
     if not layers:
         return None
@@ -69,7 +69,7 @@ def layerwise(numbers: Numbers, pair: int) -> Figure | None:
         for row, look in shown.items():
             found = [numbers.estimate(pair, row, Quantity("map", metric, protocol, layer)) for layer in layers]
             _line_with_band(axes, np.arange(len(layers)), found, look)
-        dress(axes, y=heading(metric))
+        dress(axes, y=known(metric).heading)
         names = [layer_name(layer) for layer in layers]
         long = max(map(len, names)) > 9
         axes.set_xticks(range(len(layers)), names, rotation=35 if long else 0, ha="right" if long else "center")
@@ -80,8 +80,8 @@ def layerwise(numbers: Numbers, pair: int) -> Figure | None:
 
 
 def faithfulness(numbers: Numbers) -> Figure | None:
-    """Insertion against MSE inside: one point a method, one panel a pair."""
-    return _scatter(numbers, partial(_external, numbers, metric="insertion"), heading("insertion"), ("mse",))
+    """Insertion against MSE inside: one point per method, one panel per pair."""
+    return _scatter(numbers, partial(_external, numbers, metric="insertion"), known("insertion").heading, ("mse",))
 
 
 def cost(numbers: Numbers) -> Figure | None:
@@ -140,7 +140,7 @@ def curves(numbers: Numbers) -> Figure | None:
                 if (curve := numbers.curve(pair, row, protocols[0], name)) is not None:
                     many = len(curve.fractions) > 12
                     axes.plot(curve.fractions, curve.scores, **look.line() | ({"marker": ""} if many else {}))
-            what = f"{numbers.plan.pairs[pair].name}: {heading(name)}"
+            what = f"{numbers.plan.pairs[pair].name}: {known(name).heading}"
             dress(axes, what, "fraction replaced" if pair == pairs[-1] else "", "score" if axes is line[0] else "")
     legend(figure, list(shown.values()))
     return figure
@@ -161,7 +161,7 @@ def sanity(numbers: Numbers) -> Figure | None:
             for row, look in shown.items():
                 found = [numbers.estimate(pair, row, Quantity("sanity", metric, "", stage)) for stage in stages]
                 _line_with_band(axes, np.arange(len(stages) + 1), [_ORIGINAL, *found], look)
-            dress(axes, f"{numbers.plan.pairs[pair].name}: {heading(metric)}")
+            dress(axes, f"{numbers.plan.pairs[pair].name}: {known(metric).heading}")
             names = ["original", *map(layer_name, stages)]
             axes.set_xticks(range(len(names)), names, rotation=35, ha="right")
             axes.set_ylim(min(axes.get_ylim()[0], -0.03), 1.04)  # a small change is to look small
@@ -203,7 +203,7 @@ def _scatter(
         axes.set_visible(False)
     points: list[Point] = []
     for axes, ((pair, metric), found) in zip(grid.flat, panels.items(), strict=False):
-        dress(axes, numbers.plan.pairs[pair].name, x, heading(metric))
+        dress(axes, numbers.plan.pairs[pair].name, x, known(metric).heading)
         for row, right, up in found:
             axes.errorbar(right.mean, up.mean, xerr=_error(right), yerr=_error(up), **style[row].point())
             points.append(Point(axes, _ends(right), _ends(up), style[row].name, style[row].colour))

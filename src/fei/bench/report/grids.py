@@ -42,7 +42,7 @@ class MapGrid:
 
 
 def visual_comparison(panels: Sequence[MapGrid]) -> Figure:
-    """Names on top, one row an image; many methods are folded into bands, each beginning with the photographs."""
+    """Names on top, one row per image; many methods are folded into bands, each beginning with the photographs."""
     sheet = _Sheet(_columns(panels))
     for panel in panels:
         sheet.heading(panel.title)
@@ -87,7 +87,7 @@ class _Sheet:
             self._text_line(shortened(text, 19 * self._columns), _LINE * _SMALL + 0.05, _SMALL, FAINT, "normal")
 
     def words(self, texts: Sequence[str], size: float, *, above: bool = False, colour: str = INK) -> None:
-        """A text a column: above pictures all end at the same height, below them they begin there."""
+        """One text per column: above pictures all end at the same height, below them they begin there."""
         columns = [wrapped(text) for text in texts]
         height = _LINE * size * max(text.count("\n") + 1 for text in columns) + 0.06
 

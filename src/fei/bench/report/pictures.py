@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fei.bench.report._cells import metric_name
+from fei.bench.report._cells import known
 from fei.bench.report.grids import MapGrid, visual_comparison, wrapped
 from fei.bench.report.numbers import Numbers, Quantity
 from fei.bench.report.style import layer_name, looks, new_figure
@@ -75,7 +75,7 @@ def kept_grid(store: Store, numbers: Numbers, pair: int, methods: Sequence[int] 
 
 
 def sanity_strips(store: Store, numbers: Numbers, pair: int) -> Figure | str | None:
-    """The original map and those of each stage, a line a method, for the first image; None where none are kept."""
+    """The original map and those of each stage, one line per method, for the first image; None where none are kept."""
     stages = numbers.layers(pair, "sanity", "ssim")
     strips: dict[int, NDArray[np.float32]] = {}
     keys = store.rows(
@@ -147,5 +147,5 @@ def _reached(numbers: Numbers, pair: int, row: int, item: str) -> str:
             value = (
                 numbers.values(pair, row, Quantity("map", metric, protocol, layers[-1]))[place, 0] if layers else np.nan
             )
-            words += [f"{metric_name(metric)} {value:{digits}}"] if np.isfinite(value) else []
+            words += [f"{known(metric).title} {value:{digits}}"] if np.isfinite(value) else []
     return "\n".join(words)

@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fei.bench.report._cells import Cell, Column, direction, heading, metric_name
-from fei.bench.report._fill import fill
-from fei.bench.report._latex import latex
-from fei.bench.report._markdown import csv_text, markdown, tests_markdown
+from fei.bench.report._cells import Cell, Column, fill, known
 from fei.bench.report._notes import notes
+from fei.bench.report._written import csv_text, latex, markdown, tests_markdown
 from fei.bench.report.numbers import COSTS, Numbers, Quantity, natural
 from fei.errors import InputError
 from fei.metrics.black_image import THRESHOLDS
@@ -66,7 +64,7 @@ class Table:
         return latex(self)
 
     def csv(self) -> str:
-        """In CSV: one line a cell, with all digits, intervals and tests."""
+        """In CSV: one line per cell, with all digits, intervals and tests."""
         return csv_text(self)
 
 
@@ -134,66 +132,62 @@ def _make(numbers: Numbers, layout: str, pair: int) -> Table | None:
 
 def _external(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
     protocols = numbers.protocols("map", "insertion")
-    columns = [
-        _column((*pair_heads, *([protocol] if len(protocols) > 1 else []), heading(metric)), pair, metric, protocol)
-        for pair, pair_heads in enumerate(_pair_heads(numbers))
+    return "External faithfulness", [
+        Column(
+            (*heads, *([protocol] if len(protocols) > 1 else []), known(metric).heading),
+            place,
+            Quantity("map", metric, protocol),
+        )
+        for place, heads in enumerate(_pair_heads(numbers))
         for protocol in protocols
         for metric in _EXTERNAL
     ]
-    return "External faithfulness", columns
 
 
 def _internal(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
-    columns = [
-        _column((heading(metric), *pair_heads), pair, metric, protocol, layers[-1])
+    return "Internal faithfulness at the last feature layer", [
+        Column((known(metric).heading, *heads), place, quantity)
         for metric in _INTERNAL
-        for pair, pair_heads in enumerate(_pair_heads(numbers))
-        for protocol in numbers.protocols("map", metric)[:1]
-        if (layers := numbers.layers(pair, "map", metric, protocol))
+        for place, heads in enumerate(_pair_heads(numbers))
+        for quantity in _at_layers(numbers, place, metric)[-1:]
     ]
-    return "Internal faithfulness at the last feature layer", columns
 
 
 def _layerwise(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
-    columns = [
-        _column((heading(metric), layer.removeprefix("network.")), pair, metric, protocol, layer)
+    return "Internal faithfulness layer by layer", [
+        Column((known(metric).heading, quantity.layer.removeprefix("network.")), pair, quantity)
         for metric in _INTERNAL
-        for protocol in numbers.protocols("map", metric)[:1]
-        for layer in numbers.layers(pair, "map", metric, protocol)
+        for quantity in _at_layers(numbers, pair, metric)
     ]
-    return "Internal faithfulness layer by layer", columns
 
 
 def _ablation(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
-    columns = []
-    for place, pair_heads in enumerate(_pair_heads(numbers)):
-        group = pair_heads if len(numbers.plan.pairs) > 1 else ()
-        for metric in (*_EXTERNAL, *_INTERNAL):
-            for protocol in numbers.protocols("map", metric)[:1]:
-                layers = numbers.layers(place, "map", metric, protocol)
-                columns += [_column((*group, heading(metric)), place, metric, protocol, layer) for layer in layers[-1:]]
-    return "Ablation", columns
+    return "Ablation", [
+        Column((*(heads if len(numbers.plan.pairs) > 1 else ()), known(metric).heading), place, quantity)
+        for place, heads in enumerate(_pair_heads(numbers))
+        for metric in (*_EXTERNAL, *_INTERNAL)
+        for quantity in _at_layers(numbers, place, metric)[-1:]
+    ]
 
 
 def _black_image(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
+    fired, phi = Quantity("black-image", "fired"), Quantity("black-image", "phi")
     columns = []
-    for place, pair_heads in enumerate(_pair_heads(numbers)):
-        fired, phi = Quantity("black-image", "fired"), Quantity("black-image", "phi")
-        columns.append(Column((*pair_heads, heading("fired")), place, fired, False, share=True))
+    for place, heads in enumerate(_pair_heads(numbers)):
+        columns.append(Column((*heads, known("fired").heading), place, fired, share=True))
         columns += [
-            Column((*pair_heads, f"φ ≥ {level:g} ↓"), place, phi, False, share=True, threshold=level)
+            Column((*heads, f"φ ≥ {level:g} {known('phi').arrow}"), place, phi, share=True, threshold=level)
             for level in THRESHOLDS
         ]
     return "Black-image test: share of trials in which a class is found in a black image", columns
 
 
 def _sanity(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
-    columns = [
-        Column((heading(metric), stage), pair, Quantity("sanity", metric, "", stage), direction(metric))
+    return "Similarity to the original map as layers are re-initialised", [
+        Column((known(metric).heading, stage), pair, Quantity("sanity", metric, "", stage))
         for metric in ("ssim", "spearman")
         for stage in numbers.layers(pair, "sanity", metric)
     ]
-    return "Similarity to the original map as layers are re-initialised", columns
 
 
 def _plain(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
@@ -203,9 +197,10 @@ def _plain(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
         costs = [Quantity("map", metric) for metric in COSTS] if found else []
         for q in sorted(found, key=_order) + costs:
             details = [text for text in (q.protocol, q.layer.removeprefix("network.")) if text]
-            heads = (*pair_heads, *details, heading(q.metric, q.protocol))
-            columns.append(Column(heads, place, q, direction(q.metric, q.protocol)))
-    return "All numbers", [replace(column, heads=_padded(column.heads, columns)) for column in columns]
+            columns.append(Column((*pair_heads, *details, known(q.metric, q.protocol).heading), place, q))
+    levels = max((len(column.heads) for column in columns), default=0)
+    padded = [(*heads[:-1], *[""] * (levels - len(heads)), heads[-1]) for heads in (each.heads for each in columns)]
+    return "All numbers", [replace(column, heads=heads) for column, heads in zip(columns, padded, strict=True)]
 
 
 _LAYOUTS: dict[str, tuple[Callable[[Numbers, int], tuple[str, list[Column]]], bool]] = {
@@ -219,8 +214,13 @@ _LAYOUTS: dict[str, tuple[Callable[[Numbers, int], tuple[str, list[Column]]], bo
 }
 
 
-def _column(heads: tuple[str, ...], pair: int, metric: str, protocol: str, layer: str = "") -> Column:
-    return Column(heads, pair, Quantity("map", metric, protocol, layer), direction(metric))
+def _at_layers(numbers: Numbers, pair: int, metric: str) -> list[Quantity]:
+    """A metric under the first protocol, at each layer, from shallow to deep; once where it has no layers."""
+    return [
+        Quantity("map", metric, protocol, layer)
+        for protocol in numbers.protocols("map", metric)[:1]
+        for layer in numbers.layers(pair, "map", metric, protocol)
+    ]
 
 
 def _pair_heads(numbers: Numbers) -> list[tuple[str, ...]]:
@@ -230,13 +230,7 @@ def _pair_heads(numbers: Numbers) -> list[tuple[str, ...]]:
 
 
 def _order(quantity: Quantity) -> tuple[bool, str, list[tuple[int, int | str]], str]:
-    return bool(quantity.layer), quantity.protocol, natural(quantity.layer), metric_name(quantity.metric)
-
-
-def _padded(heads: tuple[str, ...], columns: Sequence[Column]) -> tuple[str, ...]:
-    """Headings of as many levels as the column with the most has."""
-    missing = max(len(column.heads) for column in columns) - len(heads)
-    return (*heads[:-1], *[""] * missing, heads[-1])
+    return bool(quantity.layer), quantity.protocol, natural(quantity.layer), known(quantity.metric).title
 
 
 def _is_ablation(numbers: Numbers) -> bool:
