@@ -277,8 +277,8 @@ def test_a_bare_module_without_black_or_references_is_refused():
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"references": torch.zeros(1, 3, 1, 1)}, "reference 0 is as black as the image"),
-        ({"references": torch.stack([torch.ones(3, 1, 1), torch.full((3, 1, 1), 1 / 300)])}, "reference 1 is as black"),
+        ({"references": torch.zeros(1, 3, 1, 1)}, "Reference 0 is as black as the image"),
+        ({"references": torch.stack([torch.ones(3, 1, 1), torch.full((3, 1, 1), 1 / 300)])}, "Reference 1 is as black"),
         ({"references": torch.ones(3, 3, 1, 1)}, r"shape \(1 or 2, 3, 1 or 8, 1 or 8\); got \(3, 3, 1, 1\)"),
         ({"references": torch.ones(3, 1, 1)}, "`references` must have the shape"),
         ({"references": torch.ones(2, 1, 1, 1)}, "`references` must have the shape"),

@@ -14,8 +14,7 @@ from torch import nn
 
 from fei.errors import InputError, ModelError
 from fei.metrics import confidence, sensitivity
-from fei.metrics._imputation import impute, neighbour_weights
-from fei.metrics.confidence import average_drop, average_increase, road
+from fei.metrics.confidence import average_drop, average_increase, impute, neighbour_weights, road
 from fei.metrics.sensitivity import infidelity, max_sensitivity
 
 # networks in single precision, whose kernels differ by batch size
@@ -113,7 +112,7 @@ def test_a_random_reference_depends_on_the_seed():
 def test_drop_needs_scores_that_are_shares():
     x = pictures(1)
     model = Linear(-torch.ones(3, 1, 1))
-    with pytest.raises(InputError, match="needs scores of at least 0; pass score='softmax' or 'sigmoid'"):
+    with pytest.raises(InputError, match="which is negative here; pass score='softmax' or 'sigmoid'"):
         average_drop(model, x, random_maps(x), score="logit")
     assert average_increase(model, x, random_maps(x), score="logit").tolist() == [1]
     zero = average_drop(model, x, random_maps(x), score=lambda logits, chosen: 0 * logits[:, 0])

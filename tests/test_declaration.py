@@ -107,7 +107,7 @@ def test_plans_name_metrics_or_switch_groups(photos):
     )
     with pytest.raises(InputError, match="There is no metric 'insertoin'; did you mean insertion"):
         plan(photos, "metrics = ['insertoin']")
-    with pytest.raises(InputError, match=r"metrics.measure.* got 1; give a text in quotes"):
+    with pytest.raises(InputError, match=r"`metrics.measure\[0\]` is 1; give a text in quotes."):
         plan(photos, "metrics = [1]")
 
 

@@ -362,8 +362,8 @@ def one_nan():
         ({"maps": one_nan()}, InputError, "`maps` holds NaN or infinite values"),
         ({"maps": [1, 2]}, InputError, "`maps` must be a tensor"),
         ({"score": "prob", "target": lambda output: output[:, 0]}, InputError, "unknown score 'prob'"),
-        ({"layers": "5"}, InputError, "`layers` must be a list of module names, or None; got '5'"),
-        ({"layers": 5}, InputError, "`layers` must be a list of module names, or None; got 5"),
+        ({"layers": "5"}, InputError, "`layers` is '5'; give a list of module names, or None"),
+        ({"layers": 5}, InputError, "`layers` is 5; give a list of module names, or None"),
         ({"target": 9}, InputError, "target 9 is out of range"),
         ({"protocol": "rice"}, InputError, "unknown protocol 'rice'; did you mean rise"),
         ({"layers": ["6.conv"]}, InputError, "the network ran no module named '6.conv'"),
@@ -402,7 +402,7 @@ def test_images_too_small_for_a_curve_inside_the_network_are_refused():
     """One pixel: nothing or everything is replaced."""
     x = pictures(1, (1, 1))
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(4, 2)).eval()
-    text = r"protocol fei-paper/1 replaces none or all of the 1 value\(s\) of these images"
+    text = r"Protocol fei-paper/1 replaces none or all of the 1 value\(s\) of these images"
     with pytest.raises(InputError, match=text):
         internal(model, x, maps_for(x), layers=["1"])
     assert evaluate(model, x, maps_for(x), layers=[]).internal == {}

@@ -90,7 +90,4 @@ def _top(maps: Tensor, count: int) -> Tensor:
 
 
 # Agreement is no virtue in itself: methods may be wrong together, and sanity checks want it low.
-METRICS = (
-    Metric("rank_correlation", "rank correlation", None),
-    Metric("iou_at", "overlap", None),
-)
+METRICS = (Metric("rank_correlation", "rank correlation", None), Metric("iou_at", "overlap", None))

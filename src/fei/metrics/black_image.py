@@ -138,7 +138,27 @@ def black_image(
             images = _perturbed(explanation, name, chunk, x)
             # one trial at a time, so that the shape of a batch does not depend on the chunk
             outcomes += [_outcome(model, i, t.target, rows) for i, t in zip(images, chunk, strict=True)]
-    return _summary(name, config, drawn, outcomes, setup.in_black, trials - len(drawn))
+    target = torch.tensor([trial.target for trial in drawn])
+    success = torch.tensor([fired for fired, _ in outcomes])
+    phi = torch.tensor([highest for _, highest in outcomes], dtype=torch.float64)
+    gains = phi - setup.in_black.cpu().double()[target]
+    return BlackImage(
+        method=name,
+        config=config,
+        trials=len(drawn),
+        rate=int(success.sum()) / len(drawn),
+        interval=wilson_interval(int(success.sum()), len(drawn)),
+        thresholds={level: float((phi >= level).double().mean()) for level in THRESHOLDS},
+        gain=float(gains.mean()),
+        number=torch.tensor([trial.number for trial in drawn]),
+        target=target,
+        reference=torch.stack([trial.reference for trial in drawn]).cpu(),
+        success=success,
+        phi=phi,
+        gains=gains,
+        redrawn=sum(trial.redrawn for trial in drawn),
+        dropped=trials - len(drawn),
+    )
 
 
 def optimisation_method(method: str | OptimisationMethod) -> tuple[str, OptimisationMethod]:
@@ -190,37 +210,6 @@ def _outcome(model: nn.Module, images: Tensor, target: int, rows: int | None) ->
     parts = [logits_of(model(some), len(some)) for some in images.split(rows or len(images))]
     logits = finite(torch.cat(parts))
     return bool((logits.argmax(1) == target).any()), float(logits.softmax(1)[:, target].max())
-
-
-def _summary(
-    name: str,
-    config: Mapping[str, Any],
-    drawn: Sequence[Trial],
-    outcomes: Sequence[tuple[bool, float]],
-    in_black: Tensor,
-    dropped: int,
-) -> BlackImage:
-    target = torch.tensor([trial.target for trial in drawn])
-    success = torch.tensor([fired for fired, _ in outcomes])
-    phi = torch.tensor([highest for _, highest in outcomes], dtype=torch.float64)
-    gains = phi - in_black.cpu().double()[target]
-    return BlackImage(
-        method=name,
-        config=config,
-        trials=len(drawn),
-        rate=int(success.sum()) / len(drawn),
-        interval=wilson_interval(int(success.sum()), len(drawn)),
-        thresholds={level: float((phi >= level).double().mean()) for level in THRESHOLDS},
-        gain=float(gains.mean()),
-        number=torch.tensor([trial.number for trial in drawn]),
-        target=target,
-        reference=torch.stack([trial.reference for trial in drawn]).cpu(),
-        success=success,
-        phi=phi,
-        gains=gains,
-        redrawn=sum(trial.redrawn for trial in drawn),
-        dropped=dropped,
-    )
 
 
 METRICS = (

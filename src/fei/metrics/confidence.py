@@ -7,8 +7,9 @@ All numbers are per image, in double precision on the CPU. φ is the softmax pro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,13 +18,15 @@ from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target
 from fei.errors import InputError
 from fei.metrics._class_scores import ClassScores
-from fei.metrics._imputation import impute, neighbour_weights
 from fei.metrics._maps import unit_scale
 from fei.metrics.curve import Curve
 from fei.metrics.declaration import Metric, of_network
 from fei.metrics.perturbation import check_maps, tie_fraction
 from fei.protocols import jittered
 from fei.references import References, ReferenceSpec
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 ROAD_PERCENTILES = (10.0, 20.0, 30.0, 40.0, 50.0, 70.0, 90.0)
 _ROAD_NOISE = 0.01
@@ -189,6 +192,54 @@ def _masked_confidence(
     mask = unit_scale(flat)[:, None].to(x)
     r = References(reference, x, [image_digest(image) for image in x], model, seed_of(generator)).values
     return network.original, network.of(enumerate(mask * x + (1 - mask) * r))
+
+
+# Scipy takes long to import and only ROAD needs it, so it is imported where it is used.
+
+
+def neighbour_weights(height: int, width: int) -> sparse.csr_matrix:
+    """The symmetric matrix (HW, HW) of weights between pixels: 1/6 to direct, 1/12 to diagonal neighbours."""
+    from scipy import sparse
+
+    down, across = (sparse.diags([1.0, 1.0], [-1, 1], shape=(size, size)) for size in (height, width))
+    direct = sparse.kron(down, sparse.eye(width)) + sparse.kron(sparse.eye(height), across)
+    return sparse.csr_matrix(direct / 6 + sparse.kron(down, across) / 12)
+
+
+def impute(image: Tensor, missing: Tensor, weights: sparse.csr_matrix) -> Tensor:
+    """Replace missing pixels so that each is the weighted mean of its neighbours (Rong et al. 2022, section 4.2).
+
+    For each missing pixel i, Σ_j w_ij (v_i − v_j) = 0 over its neighbours j in the image; known pixels keep their
+    value. Neighbours beyond the edge of the image are left out, and the weights of the others thereby raised. As soon
+    as one pixel is known the system has one solution. If all are missing, every constant solves it: the image's mean
+    colour is taken, the constant closest to the image.
+
+    Args:
+        image: (C, H, W).
+        missing: Which pixels to replace, boolean (H, W).
+        weights: `neighbour_weights` of this size.
+
+    Returns:
+        (C, H, W), on the image's device and in its precision.
+    """
+    from scipy import sparse
+    from scipy.sparse.linalg import splu
+
+    gone = missing.flatten().cpu().numpy()
+    if not gone.any():
+        return image.clone()
+    values = image.detach().cpu().double().flatten(1).numpy().T.copy()
+    if gone.all():
+        values[:] = values.mean(0)
+    else:
+        rows = weights[gone]
+        inner = sparse.diags(np.asarray(rows.sum(1)).ravel()) - rows[:, gone]
+        # symmetric and diagonally dominant: no pivoting is needed, which keeps the factors thin
+        factors = splu(
+            inner.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+        )
+        values[gone] = factors.solve(rows[:, ~gone] @ values[~gone])
+    return torch.from_numpy(values.T.copy()).view(image.shape).to(image)
 
 
 METRICS = (

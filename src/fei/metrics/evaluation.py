@@ -192,6 +192,7 @@ class _Run:
         target: Target,
         curves: Sequence[str],
         layers: Sequence[str] | None,
+        *,
         protocol: str | Protocol = "fei-paper",
         reference: ReferenceSpec = None,
         score: Score | None = None,

@@ -11,7 +11,7 @@ from torch import Tensor
 from fei.core.checks import check_size
 from fei.errors import InputError
 from fei.metrics._maps import check_map_batch
-from fei.metrics.declaration import Metric, Subject
+from fei.metrics.declaration import Metric, Need, Subject
 
 Box = Sequence[float] | Tensor
 Objects = Tensor | Sequence[Box | Sequence[Box]]
@@ -114,22 +114,13 @@ def _described(objects: Any) -> str:
     return f"{len(objects)} entries" if isinstance(objects, (list, tuple)) else type(objects).__name__
 
 
-def _on_object(game: Callable[[Tensor, Objects], Tensor]) -> Callable[[Subject], Tensor | None]:
+def _play(game: Callable[[Tensor, Objects], Tensor]) -> Callable[[Subject], Tensor | None]:
     """None for an image without an object to point at, or with one that was cut off with the border."""
     return lambda subject: game(subject.maps, [subject.boxes]) if subject.boxes else None
 
 
+_BOX: tuple[Need, ...] = ("boxes",)
 METRICS = (
-    Metric(
-        "pointing_game", "pointing game", True, "localization", _on_object(pointing_game), ("boxes",), score="pointing"
-    ),
-    Metric(
-        "energy_pointing_game",
-        "energy in box",
-        True,
-        "localization",
-        _on_object(energy_pointing_game),
-        ("boxes",),
-        score="energy",
-    ),
+    Metric("pointing_game", "pointing game", True, "localization", _play(pointing_game), _BOX, "pointing"),
+    Metric("energy_pointing_game", "energy in box", True, "localization", _play(energy_pointing_game), _BOX, "energy"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
@@ -81,7 +82,7 @@ class Pair(_Part):
 
         forms = available()
         if ":" not in spec and spec not in forms:
-            raise InputError(f"there is no model '{spec}'; give one of: {', '.join(forms)}")
+            raise InputError(f"There is no model '{spec}'; give one of: {', '.join(forms)}.")
         return spec
 
     @field_validator("data")
@@ -256,53 +257,47 @@ class Plan(_Part):
 
     def black_image_methods(self) -> list[int]:
         """Indices of the methods that the black-image test is run on."""
-        if self.black_image is None:
-            return []
-        if self.black_image.methods is not None:
-            return self._indices(self.black_image.methods, "black_image.methods")
-        return [index for index, row in enumerate(self.methods) if not row.is_foreign and _optimises(row)]
+        fitting = [row.label for row in self.methods if self.black_image and not row.is_foreign and _optimises(row)]
+        return self._indices(self.black_image, "black_image.methods", fitting)
 
     def sanity_methods(self) -> list[int]:
         """Indices of the methods that the sanity check is run on."""
-        if self.sanity is None:
-            return []
-        if self.sanity.methods is not None:
-            return self._indices(self.sanity.methods, "sanity.methods")
-        return list(range(len(self.methods)))
+        return self._indices(self.sanity, "sanity.methods", [row.label for row in self.methods])
 
     @model_validator(mode="after")
     def _check_whole(self) -> Self:
-        refuse_repeats([row.label for row in self.methods], "label", "methods[{}].label: ")
-        refuse_repeats([pair.name for pair in self.pairs], "name", "pairs[{}].name: ")
-        refuse_repeats(self.seeds, "seed", "seeds[{}]: ")
+        refuse_repeats([row.label for row in self.methods], "label", "methods[{}].label")
+        refuse_repeats([pair.name for pair in self.pairs], "name", "pairs[{}].name")
+        refuse_repeats(self.seeds, "seed", "seeds[{}]")
         without = [index for index, pair in enumerate(self.pairs) if pair.data is None]
         if without and self.black_image is None:
             raise InputError(
-                f"pairs[{without[0]}].data: it is missing; give a data set, which only a plan with [black_image] can "
-                "do without"
+                f"`pairs[{without[0]}].data` is missing; give a data set, which only a plan with [black_image] can do "
+                "without."
             )
         if self.sanity is not None and len(without) == len(self.pairs):
-            raise InputError("sanity: no pair has a data set; give one of them data")
+            raise InputError("`sanity` finds no pair with a data set; give one of them data.")
         self.sanity_methods()
         tested = self.black_image_methods()
         known = [index for index in tested if not self.methods[index].is_foreign]
         unfit = next((index for index in known if not _optimises(self.methods[index])), None)
         if unfit is not None:
             raise InputError(
-                f"black_image.methods: '{self.methods[unfit].label}' optimises no perturbed image; name methods such "
-                "as fei-vm or fgvis"
+                f"`black_image.methods` has '{self.methods[unfit].label}', which optimises no perturbed image; name "
+                "methods such as fei-vm or fgvis."
             )
         if self.black_image is not None and not tested:
-            raise InputError("black_image: none of the methods optimises a perturbed image; add one such as fei-vm")
+            raise InputError("`black_image` finds no method that optimises a perturbed image; add one such as fei-vm.")
         return self
 
-    def _indices(self, labels: Sequence[str], place: str) -> list[int]:
+    def _indices(self, part: BlackImagePart | SanityPart | None, place: str, default: Sequence[str]) -> list[int]:
         known = [row.label for row in self.methods]
-        refuse_repeats(labels, "label", place + "[{}]: ")
+        labels = () if part is None else default if part.methods is None else part.methods
+        refuse_repeats(labels, "label", place + "[{}]")
         for index, label in enumerate(labels):
             if label not in known:
                 raise InputError(
-                    f"{place}[{index}]: no method has the label '{label}'; the labels are {', '.join(known)}"
+                    f"`{place}[{index}]` is '{label}', the label of no method; the labels are {', '.join(known)}."
                 )
         return [known.index(label) for label in labels]
 
@@ -321,15 +316,16 @@ def load_plan(path: str | Path) -> Plan:
     try:
         return parse_plan(text)
     except InputError as error:
-        raise InputError(f"{file}: {error}") from error
+        raise InputError(f"'{file}': {error}") from error
 
 
+@lru_cache(maxsize=64)
 def parse_plan(text: str) -> Plan:
-    """A plan from TOML text; it keeps the text."""
+    """A plan from TOML text; it keeps the text. A plan does not change, so the same text gives the same one."""
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # of thousands of digits, or of nested brackets, too
-        raise InputError(f"this is no valid TOML ({error}); correct it there") from error
+        raise InputError(f"This is no valid TOML ({error}); correct it there.") from error
     try:
         plan = Plan.model_validate(document)
     except ValidationError as error:
@@ -350,7 +346,7 @@ def _make(name: str, options: dict[str, Any]) -> Method:
     except FEIError as error:
         raise InputError(str(error)) from error
     except Exception as error:
-        raise InputError(f"{name} cannot be made with these options ({type(error).__name__}: {error})") from error
+        raise InputError(f"'{name}' cannot be made ({type(error).__name__}: {error}); give other options.") from error
 
 
 def _optimises(row: PlannedMethod) -> bool:

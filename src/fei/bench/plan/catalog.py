@@ -138,7 +138,7 @@ def _recipe(index: int, row: PlannedMethod) -> Recipe:
     try:
         made = row.make()
     except InputError as error:  # code from elsewhere, which the plan alone does not load
-        raise InputError(f"methods[{index}]: {error}") from error
+        raise InputError(f"`methods[{index}]`: {error}") from error
     # code from elsewhere may be a method as it is, without settings that could be read
     config = getattr(made, "config", {"options": row.options})
     return Recipe(row.name, dict(row.options), canonical(config))

@@ -14,7 +14,7 @@ from PIL import Image
 
 from fei.bench.report._cells import known
 from fei.bench.report._page_numbers import Units, units_of
-from fei.bench.report.numbers import Numbers, Quantity
+from fei.bench.report.numbers import Numbers
 from fei.bench.report.pictures import photograph_reader
 from fei.bench.store import MAPS, Store
 from fei.bench.units import MAP
@@ -133,11 +133,7 @@ def _address(file: io.BytesIO, kind: str) -> str:
 def _worst_first(numbers: Numbers, pair: int, units: Units) -> tuple[list[int], str]:
     """The images in the order of their mean score over all methods, and that order in words."""
     for metric in ("insertion", "deletion", "mse"):
-        for protocol in numbers.protocols(MAP, metric)[:1]:
-            layers = numbers.layers(pair, MAP, metric, protocol)
-            if not layers:
-                continue
-            quantity = Quantity(MAP, metric, protocol, layers[-1])
+        if (quantity := numbers.deepest(pair, metric)) is not None:
             values = np.stack([numbers.values(pair, row, quantity) for row in units.rows])
             there = np.isfinite(values)
             means = np.where(there, values, 0).sum((0, 2)) / np.maximum(1, there.sum((0, 2)))

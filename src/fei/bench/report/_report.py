@@ -110,7 +110,7 @@ def _page(
 
 def _table(table: Table) -> str:
     parts = [f"## {escaped(table.title)}", table.markdown(), "\n".join(f"- {escaped(note)}" for note in table.notes)]
-    if any(cell is not None and math.isfinite(cell.estimate.low) for line in table.cells for cell in line):
+    if any(math.isfinite(cell.estimate.low) for _, _, cell in table.filled()):
         parts.append(f"<details><summary>95 % intervals</summary>\n\n{table.markdown(intervals=True)}\n</details>")
     if tests := table.tests():
         parts.append(f"<details><summary>Paired tests</summary>\n\n{tests}\n</details>")

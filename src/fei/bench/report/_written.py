@@ -76,9 +76,8 @@ def tests_markdown(table: Table) -> str:
             f"{test.corrected:.3g}",
             str(test.images),
         ]
-        for index, column in enumerate(table.columns)
-        for row, cells in zip(table.rows, table.cells, strict=True)
-        if (cell := cells[index]) is not None and (test := cell.test) is not None
+        for column, row, cell in table.filled()
+        if (test := cell.test) is not None
     ]
     if not rows:
         return ""
@@ -92,24 +91,19 @@ def csv_text(table: Table) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(_CSV_HEAD)
-    for index, column in enumerate(table.columns):
-        quantity = column.quantity
-        for row, cells in zip(table.rows, table.cells, strict=True):
-            cell = cells[index]
-            if cell is None:
-                continue
-            e, t = cell.estimate, cell.test
-            threshold = "" if column.threshold is None else column.threshold
-            tested = [t.against, *map(_digits, (t.difference, t.p, t.corrected)), t.images] if t else [""] * 5
-            writer.writerow(
-                [
-                    *(table.pairs[column.pair], row.label, row.group),
-                    *(quantity.metric, quantity.protocol, quantity.layer, threshold),
-                    *map(_digits, (e.mean, e.std, e.low, e.high)),
-                    *(e.images, e.seeds, e.count, cell.place or ""),
-                    *tested,
-                ]
-            )
+    for column, row, cell in table.filled():
+        quantity, e, t = column.quantity, cell.estimate, cell.test
+        threshold = "" if column.threshold is None else column.threshold
+        tested = [t.against, *map(_digits, (t.difference, t.p, t.corrected)), t.images] if t else [""] * 5
+        writer.writerow(
+            [
+                *(table.pairs[column.pair], row.label, row.group),
+                *(quantity.metric, quantity.protocol, quantity.layer, threshold),
+                *map(_digits, (e.mean, e.std, e.low, e.high)),
+                *(e.images, e.seeds, e.count, cell.place or ""),
+                *tested,
+            ]
+        )
     return stream.getvalue()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -59,20 +59,21 @@ def figures(store: Store, numbers: Numbers | None = None) -> Iterator[Picture | 
 
 def layerwise(numbers: Numbers, pair: int) -> Figure | None:
     """MSE and cosine along the depth of a network, one line per method with a band for its interval."""
-    protocol, layers = _inside(numbers, pair)
-    if not layers:
+    inside = numbers.at_layers(pair, "mse")
+    if not inside:
         return None
-    shown = _shown(numbers, pair, Quantity("map", "mse", protocol, layers[-1]))
+    style = looks(numbers)
+    shown = {row: style[row] for row in numbers.rows if _estimate(numbers, pair, row, "mse") is not None}
     figure = new_figure(_PANEL + 0.6 + _legend_height(shown))
     panels: Any = figure.subplots(1, 2)
     for axes, metric in zip(panels, ("mse", "cosine"), strict=True):
         for row, look in shown.items():
-            found = [numbers.estimate(pair, row, Quantity("map", metric, protocol, layer)) for layer in layers]
-            _line_with_band(axes, np.arange(len(layers)), found, look)
+            found = [numbers.estimate(pair, row, replace(quantity, metric=metric)) for quantity in inside]
+            _line_with_band(axes, np.arange(len(inside)), found, look)
         dress(axes, y=known(metric).heading)
-        names = [layer_name(layer) for layer in layers]
+        names = [layer_name(quantity.layer) for quantity in inside]
         long = max(map(len, names)) > 9
-        axes.set_xticks(range(len(layers)), names, rotation=35 if long else 0, ha="right" if long else "center")
+        axes.set_xticks(range(len(names)), names, rotation=35 if long else 0, ha="right" if long else "center")
     log_scale(panels[0], "y")
     figure.suptitle(numbers.plan.pairs[pair].name, fontsize=9, parse_math=False)
     legend(figure, list(shown.values()))
@@ -81,7 +82,7 @@ def layerwise(numbers: Numbers, pair: int) -> Figure | None:
 
 def faithfulness(numbers: Numbers) -> Figure | None:
     """Insertion against MSE inside: one point per method, one panel per pair."""
-    return _scatter(numbers, partial(_external, numbers, metric="insertion"), known("insertion").heading, ("mse",))
+    return _scatter(numbers, partial(_estimate, numbers, metric="insertion"), known("insertion").heading, ("mse",))
 
 
 def cost(numbers: Numbers) -> Figure | None:
@@ -190,7 +191,7 @@ def _scatter(
     for pair in range(len(numbers.plan.pairs)):
         for metric in metrics:
             for row in numbers.rows:
-                up = _external(numbers, pair, row, metric) if metric == "insertion" else _mse(numbers, pair, row)
+                up = _estimate(numbers, pair, row, metric)
                 if (right := across(pair, row)) is not None and up is not None:
                     panels.setdefault((pair, metric), []).append((row, right, up))
     if not panels:
@@ -207,7 +208,7 @@ def _scatter(
         for row, right, up in found:
             axes.errorbar(right.mean, up.mean, xerr=_error(right), yerr=_error(up), **style[row].point())
             points.append(Point(axes, _ends(right), _ends(up), style[row].name, style[row].colour))
-        if metric == "mse":
+        if known(metric).logarithmic:
             log_scale(axes, "y")
         if x.startswith("passes"):
             axes.set_xscale("log")
@@ -235,31 +236,15 @@ def _error(found: Estimate) -> list[list[float]]:
     return [[mean - low], [high - mean]]
 
 
-def _external(numbers: Numbers, pair: int, row: int, metric: str) -> Estimate | None:
-    protocols = numbers.protocols("map", metric)
-    return numbers.estimate(pair, row, Quantity("map", metric, protocols[0])) if protocols else None
-
-
-def _mse(numbers: Numbers, pair: int, row: int) -> Estimate | None:
-    protocol, layers = _inside(numbers, pair)
-    return numbers.estimate(pair, row, Quantity("map", "mse", protocol, layers[-1])) if layers else None
+def _estimate(numbers: Numbers, pair: int, row: int, metric: str) -> Estimate | None:
+    quantity = numbers.deepest(pair, metric)
+    return None if quantity is None else numbers.estimate(pair, row, quantity)
 
 
 def _passes(numbers: Numbers, pair: int, row: int) -> Estimate | None:
     forwards, backwards = (numbers.values(pair, row, Quantity("map", name)) for name in ("forwards", "backwards"))
     mean = float(np.nanmean(forwards + backwards)) if np.isfinite(forwards + backwards).any() else 0.0
     return Estimate(mean, np.nan, np.nan, np.nan, 0, 0, 0) if mean > 0 else None
-
-
-def _inside(numbers: Numbers, pair: int) -> tuple[str, list[str]]:
-    """The first protocol under which the inside was looked at, and the layers."""
-    protocol = next(iter(numbers.protocols("map", "mse")), "")
-    return protocol, numbers.layers(pair, "map", "mse", protocol)
-
-
-def _shown(numbers: Numbers, pair: int, quantity: Quantity) -> dict[int, Look]:
-    style = looks(numbers)
-    return {row: style[row] for row in numbers.rows if numbers.estimate(pair, row, quantity) is not None}
 
 
 def _legend_height(shown: dict[int, Look]) -> float:

@@ -112,6 +112,18 @@ class Numbers:
         named = list(self.plan.metrics.protocols)
         return sorted(found, key=lambda name: (named.index(name) if name in named else len(named), name))
 
+    def at_layers(self, pair: int, metric: str) -> list[Quantity]:
+        """A metric of maps under its first protocol, at each layer from shallow to deep; once if it has no layers."""
+        return [
+            Quantity("map", metric, protocol, layer)
+            for protocol in self.protocols("map", metric)[:1]
+            for layer in self.layers(pair, "map", metric, protocol)
+        ]
+
+    def deepest(self, pair: int, metric: str) -> Quantity | None:
+        """A metric of maps under its first protocol, at the last layer if it has any; None if there are no numbers."""
+        return next(reversed(self.at_layers(pair, metric)), None)
+
     def values(self, pair: int, row: int, quantity: Quantity) -> Values:
         """The numbers of a method on a pair: images × seeds, in the same order for all methods."""
         if quantity not in self._values:
@@ -193,11 +205,10 @@ class Numbers:
     def _rows(self, quantity: Quantity) -> list[tuple[int, int, str, int, float | None]]:
         if quantity.metric in COSTS:
             sql = (
-                "SELECT p.pair, p.method, p.item, p.seed, CASE ? WHEN 'seconds' THEN u.seconds "
-                "WHEN 'forwards' THEN u.forwards WHEN 'backwards' THEN u.backwards ELSE u.peak_bytes END "
-                "FROM plan_units p JOIN units u ON u.key = p.unit WHERE p.kind = ? AND u.seconds IS NOT NULL"
+                f"SELECT p.pair, p.method, p.item, p.seed, u.{quantity.metric} FROM plan_units p "  # noqa: S608
+                "JOIN units u ON u.key = p.unit WHERE p.kind = ? AND u.seconds IS NOT NULL"
             )
-            arguments = [quantity.metric, quantity.kind]
+            arguments = [quantity.kind]
         else:
             sql = (
                 "SELECT p.pair, p.method, p.item, p.seed, s.value FROM plan_units p JOIN scores s ON s.unit = p.unit "

@@ -81,12 +81,7 @@ def _payload(store: Store, numbers: Numbers) -> dict[str, Any]:
         "columns": column_documents(numbers, columns),
         "metrics": {metric.score: metric.document() for metric in declared().values()},
         "methods": [
-            {
-                "label": method.label,
-                "name": method.name,
-                "group": method.group,
-                "control": row in numbers.controls,
-            }
+            {"label": method.label, "name": method.name, "group": method.group, "control": row in numbers.controls}
             for row, method in enumerate(plan.methods)
         ],
         "pairs": [pair_document(store, numbers, pair, columns) for pair in range(len(plan.pairs))],

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fei.bench.report._cells import known
 from fei.bench.report.grids import MapGrid, visual_comparison, wrapped
-from fei.bench.report.numbers import Numbers, Quantity
+from fei.bench.report.numbers import Numbers
 from fei.bench.report.style import layer_name, looks, new_figure
 from fei.bench.units import storable
 from fei.errors import DataError, FEIError
@@ -131,7 +131,7 @@ def photograph_reader(numbers: Numbers, pair: int) -> Callable[[str], Pixels]:
 
     def read(item: str) -> Pixels:
         if item not in files:
-            raise DataError(f"'{item}' is no longer in {chosen.data}.")
+            raise DataError(f"'{item}' is no longer in {chosen.data}; put it back.")
         return photo(classifier.preprocess(files[item]))
 
     return read
@@ -142,10 +142,7 @@ def _reached(numbers: Numbers, pair: int, row: int, item: str) -> str:
     words = []
     place = numbers.items(pair, "map").index(item)
     for metric, digits in (("insertion", ".2f"), ("mse", ".2g")):
-        for protocol in numbers.protocols("map", metric)[:1]:
-            layers = numbers.layers(pair, "map", metric, protocol)
-            value = (
-                numbers.values(pair, row, Quantity("map", metric, protocol, layers[-1]))[place, 0] if layers else np.nan
-            )
+        if (quantity := numbers.deepest(pair, metric)) is not None:
+            value = numbers.values(pair, row, quantity)[place, 0]
             words += [f"{known(metric).title} {value:{digits}}"] if np.isfinite(value) else []
     return "\n".join(words)

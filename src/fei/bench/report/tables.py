@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -51,21 +51,15 @@ class Table:
     notes: tuple[str, ...]
     headings: bool = False
 
-    def markdown(self, *, intervals: bool = False) -> str:
-        """In Markdown; with 95 % intervals in place of the spread over seeds, if asked for."""
-        return markdown(self, intervals=intervals)
+    def filled(self) -> Iterator[tuple[Column, TableRow, Cell]]:
+        """The cells that have a number, column by column."""
+        for column, cells in zip(self.columns, zip(*self.cells, strict=True), strict=True):
+            yield from ((column, row, cell) for row, cell in zip(self.rows, cells, strict=True) if cell is not None)
 
-    def tests(self) -> str:
-        """The paired tests in Markdown; empty where there are none."""
-        return tests_markdown(self)
-
-    def latex(self) -> str:
-        r"""In LaTeX, to be taken into a document with \input."""
-        return latex(self)
-
-    def csv(self) -> str:
-        """In CSV: one line per cell, with all digits, intervals and tests."""
-        return csv_text(self)
+    markdown = markdown
+    tests = tests_markdown
+    latex = latex
+    csv = csv_text
 
 
 def table(store: Store, layout: str, pair: int = 0) -> Table:
@@ -149,7 +143,7 @@ def _internal(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
         Column((known(metric).heading, *heads), place, quantity)
         for metric in _INTERNAL
         for place, heads in enumerate(_pair_heads(numbers))
-        for quantity in _at_layers(numbers, place, metric)[-1:]
+        for quantity in numbers.at_layers(place, metric)[-1:]
     ]
 
 
@@ -157,7 +151,7 @@ def _layerwise(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
     return "Internal faithfulness layer by layer", [
         Column((known(metric).heading, quantity.layer.removeprefix("network.")), pair, quantity)
         for metric in _INTERNAL
-        for quantity in _at_layers(numbers, pair, metric)
+        for quantity in numbers.at_layers(pair, metric)
     ]
 
 
@@ -166,7 +160,7 @@ def _ablation(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
         Column((*(heads if len(numbers.plan.pairs) > 1 else ()), known(metric).heading), place, quantity)
         for place, heads in enumerate(_pair_heads(numbers))
         for metric in (*_EXTERNAL, *_INTERNAL)
-        for quantity in _at_layers(numbers, place, metric)[-1:]
+        for quantity in numbers.at_layers(place, metric)[-1:]
     ]
 
 
@@ -212,15 +206,6 @@ _LAYOUTS: dict[str, tuple[Callable[[Numbers, int], tuple[str, list[Column]]], bo
     "sanity": (_sanity, True),
     "plain": (_plain, False),
 }
-
-
-def _at_layers(numbers: Numbers, pair: int, metric: str) -> list[Quantity]:
-    """A metric under the first protocol, at each layer, from shallow to deep; once where it has no layers."""
-    return [
-        Quantity("map", metric, protocol, layer)
-        for protocol in numbers.protocols("map", metric)[:1]
-        for layer in numbers.layers(pair, "map", metric, protocol)
-    ]
 
 
 def _pair_heads(numbers: Numbers) -> list[tuple[str, ...]]:
