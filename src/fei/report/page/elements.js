@@ -17,6 +17,8 @@ const $ = (id) => document.getElementById(id);
 
 const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
 
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 /** A number in few letters: 0.0123, 4.1e-5, 1234. */
 function brief(number) {
   if (number === 0) return "0";

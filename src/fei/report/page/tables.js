@@ -41,11 +41,11 @@ const COLUMNS = [
   { name: "cosine", value: (p) => p.layers?.mean.cosine.at(-1) },
   { name: "mse", value: (p) => p.layers?.mean.mse.at(-1) },
   { name: "ties", value: (p) => p.ties },
-  { name: "passes", cost: "Passes", value: (p) => p.cost?.forwards, format: (v, p) => `${v} + ${p.cost.backwards}` },
-  { name: "seconds", cost: "Seconds", value: (p) => p.cost?.seconds },
+  { name: "passes", cost: true, value: (p) => p.cost?.forwards, format: (v, p) => `${v} + ${p.cost.backwards}` },
+  { name: "seconds", cost: true, value: (p) => p.cost?.seconds },
 ];
 
-const headOf = ({ name, cost }) => cost ?? data.metrics[name].heading;
+const headOf = ({ name, cost }) => (cost ? capital(data.metrics[name]?.title ?? name) : data.metrics[name].heading);
 
 /** The best value of a column; costs and what has no direction have none. */
 function bestValue({ name, cost, value }, panels) {
