@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from scipy.stats import spearmanr
 from studies._hypotheses import CONSTRAINED
 
-from fei.bench.report._markdown import escaped
+from fei.bench.report._written import escaped
 from fei.bench.store import Store
 
 _PLANS = ("twenty", "resnet50")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from studies._plans import plan_of
 
-from fei.bench.plan import Plan, Row
+from fei.bench.plan import Plan, PlannedMethod
 from fei.bench.plan.keys import canonical
 from fei.methods import create, describe
 from fei.protocols import get
@@ -38,7 +38,7 @@ class Cost(NamedTuple):
         return Cost(self.forwards * count, self.backwards * count)
 
 
-def map_cost(row: Row) -> Cost:
+def map_cost(row: PlannedMethod) -> Cost:
     """What a map of a method takes, by its settings; passes through the last layers alone count as none."""
     settings: dict[str, Any] = getattr(create(row.name, **row.options), "config", {})
     settings = settings.get("fei", settings)

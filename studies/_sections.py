@@ -10,9 +10,9 @@ from studies import _protocols, _steps
 from studies._hypotheses import HYPOTHESES, Hypothesis, Study, black_images, values
 from studies._verdicts import NO, OPEN, YES, Comparison
 
-from fei.bench.report._cells import LEVEL, metric_name
-from fei.bench.report._markdown import escaped
+from fei.bench.report._cells import LEVEL, known
 from fei.bench.report._statistics import images_needed
+from fei.bench.report._written import escaped
 from fei.bench.report.numbers import Numbers, Quantity
 from fei.bench.report.tables import Table, table
 from fei.bench.store import Store
@@ -152,7 +152,7 @@ def variants_table(study: Study) -> str:
                 ordered = sorted(means, key=means.__getitem__, reverse=higher)
                 for place, name in enumerate(ordered):
                     places[name][metric].append(place + 1)
-    heads = " | ".join(f"place in {metric_name(metric)}" for metric in metrics)
+    heads = " | ".join(f"place in {known(metric).title}" for metric in metrics)
     lines = [
         f"| variant | {heads} | fires on black |",
         "| :-- |" + " --: |" * (len(metrics) + 1),

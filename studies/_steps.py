@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from studies._hypotheses import values
 from studies._verdicts import paired_difference
 
-from fei.bench.report._cells import Cell, decimals, heading
+from fei.bench.report._cells import Cell, decimals, known
 from fei.bench.report._statistics import Estimate
 from fei.bench.report.numbers import Numbers, Quantity
 from fei.bench.report.style import dress, log_scale, new_figure
@@ -40,7 +40,7 @@ def steps_table(numbers: Numbers) -> str:
     A score reaches that of the preset "paper" where it is not worse by more than the standard deviation of the latter
     over its seeds.
     """
-    heads = ["network", "setting", "forwards + backwards", *(heading(metric) for metric in METRICS)]
+    heads = ["network", "setting", "forwards + backwards", *(known(metric).heading for metric in METRICS)]
     lines = [heads, [":--", ":--", "--:", *["--:"] * len(METRICS)]]
     for pair, each in enumerate(numbers.plan.pairs):
         found = {
@@ -64,7 +64,7 @@ def steps_table(numbers: Numbers) -> str:
 
 def differences_table(numbers: Numbers) -> str:
     """Each setting against the preset "paper", photograph by photograph, with 95 % intervals; above 0 is better."""
-    lines = [["network", "setting", *(f"{heading(metric)[:-2]}" for metric in METRICS)], [":--"] * 2 + ["--:"] * 4]
+    lines = [["network", "setting", *(known(metric).title for metric in METRICS)], [":--"] * 2 + ["--:"] * 4]
     for pair, each in enumerate(numbers.plan.pairs):
         for row in numbers.rows:
             label = numbers.plan.methods[row].label
@@ -133,7 +133,8 @@ def steps_figure(numbers: Numbers) -> Figure:
                 at = passes(numbers, pair, _base(numbers))[1]
                 axes.axhline(base.mean / scale, color=colour, linewidth=0.8, linestyle=(0, (4, 3)))
                 axes.plot([at], [base.mean / scale], color=colour, marker="D", markersize=5, markerfacecolor="white")
-        dress(axes, "", "backward passes", "MSE / that of the paper's preset ↓" if metric == "mse" else heading(metric))
+        what = "MSE / that of the paper's preset ↓" if metric == "mse" else known(metric).heading
+        dress(axes, "", "backward passes", what)
         log_scale(axes, "x")
     handles, names = panels.flat[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=len(names) or 1, fontsize=8, frameon=False)

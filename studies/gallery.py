@@ -25,7 +25,7 @@ from studies.photographs import ASSETS, ROOT
 from torch import Tensor
 
 import fei
-from fei.bench.plan import Row
+from fei.bench.plan import PlannedMethod
 from fei.bench.plan.keys import canonical
 from fei.bench.store import Store
 from fei.data import demo_image, load, read_image
@@ -55,7 +55,7 @@ class Maps:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._kept = {} if trial else _kept(folder / "main")
 
-    def get(self, network: str, model: Classifier, image: Tensor, item: str, row: Row) -> NDArray[Any]:
+    def get(self, network: str, model: Classifier, image: Tensor, item: str, row: PlannedMethod) -> NDArray[Any]:
         """A method's map of an image (1, C, H, W)."""
         if (kept := self._kept.get((network, row.label, item))) is not None:
             return kept
@@ -70,7 +70,7 @@ class Maps:
         return values
 
 
-def _options(row: Row, trial: bool) -> dict[str, Any]:
+def _options(row: PlannedMethod, trial: bool) -> dict[str, Any]:
     return row.options | (least_options(row.name, row.options) if trial else {})
 
 

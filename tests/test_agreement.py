@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from fei.errors import InputError
-from fei.metrics.agreement import HIGHER_IS_BETTER, agreement_matrix, iou_at, rank_correlation
+from fei.metrics.agreement import METRICS, agreement_matrix, iou_at, rank_correlation
 
 
 def random_maps(seed, *shape):
@@ -99,4 +99,4 @@ def test_refusals():
 
 
 def test_directions():
-    assert HIGHER_IS_BETTER == {"rank_correlation": None, "iou_at": None}
+    assert {metric.name: metric.higher_is_better for metric in METRICS} == {"rank_correlation": None, "iou_at": None}

@@ -8,7 +8,6 @@ from test_protocols import maps_for
 from fei import metrics
 from fei.bench.engine._measure import Subject, measure
 from fei.bench.store.outcomes import curve_values, stored_json
-from fei.bench.units import CONFIDENCE, EXTERNAL, INTERNAL
 from fei.errors import DataError
 
 
@@ -24,7 +23,7 @@ def seeded():
 
 def test_confidence_is_that_of_the_library():
     chosen = subject()
-    found = measure(chosen, [CONFIDENCE])
+    found = measure(chosen, ["confidence"])
     given = (chosen.model, chosen.inputs, chosen.maps, 1)
     numbers = {(name, protocol): value for name, protocol, _, value in found.scores}
     assert numbers["drop", ""] == pytest.approx(metrics.average_drop(*given, **seeded()).item(), abs=1e-6)
@@ -35,11 +34,11 @@ def test_confidence_is_that_of_the_library():
         assert numbers["road", curve.protocol] == pytest.approx(curve.auc.item(), abs=1e-6)
         assert curves[curve.protocol] == ("road", pytest.approx(curve.scores[0].tolist(), abs=1e-6))
     assert len(numbers) == 4
-    assert (found.groups, found.errors) == ([CONFIDENCE], [])
+    assert (found.groups, found.errors) == (["confidence"], [])
 
 
 def test_what_fails_inside_the_network_need_not_fail_outside():
-    outside, inside = f"{EXTERNAL}/fei-paper", f"{INTERNAL}/fei-paper"
+    outside, inside = "external/fei-paper", "internal/fei-paper"
     found = measure(subject(layers=["no such layer"]), [outside, inside])
     assert found.groups == [outside]
     assert {name for name, *_ in found.scores} == {"insertion", "deletion", "ties"}
@@ -50,7 +49,7 @@ def test_what_fails_inside_the_network_need_not_fail_outside():
 
 
 def test_inside_and_outside_are_measured_together():
-    outside, inside = f"{EXTERNAL}/fei-paper", f"{INTERNAL}/fei-paper"
+    outside, inside = "external/fei-paper", "internal/fei-paper"
     together, alone = measure(subject(), [outside, inside]), measure(subject(), [outside])
     assert set(together.groups) == {outside, inside}
     assert [score for score in together.scores if score[0] in ("insertion", "deletion")] == alone.scores[:2]

@@ -84,36 +84,36 @@ def before(line):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (("steps = 3", "stepz = 3"), "methods[0].options: The method 'fei-vm' has no option 'stepz'; it takes preset"),
-        (("steps = 3", "steps = '3'"), "methods[0].options: `steps` must be a whole number of at least 1; got '3'"),
-        (('"gradcam"', '"gradkam"'), "methods[1].name: Unknown method 'gradkam'; did you mean gradcam"),
-        (('"Grad-CAM"', '"FEI-VM"'), "methods[1].label: the label 'FEI-VM' is there twice; each must be another one"),
-        (("group =", "grupp ="), "methods[1].grupp: there is no such key; the keys are name, label, group, options"),
-        (("[0, 1]", "[]"), "seeds: got []; give at least one entry"),
-        (("[0, 1]", "[0, 0]"), "seeds[1]: the seed 0 is there twice"),
-        (("[0, 1]", "[0, -1]"), "seeds[1]: got -1; give at least 0"),
-        (("[0, 1]", "[0, 1.0]"), "seeds[1]: got 1.0; give a whole number"),
-        (("[0, 1]", "[true]"), "seeds[0]: got True; give a whole number"),
-        (("[0, 1]", "3"), "seeds: got 3; give a list in square brackets"),
-        (('name = "two"', ""), "name: it is missing; give it a value"),
-        (before('target = "lable"'), "target: got 'lable'; choose one of 'predicted', 'label'"),
-        (before('layout = "tall"'), f"layout: got 'tall'; choose one of {', '.join(map(repr, LAYOUTS))}"),
-        (before("keep_maps = 1"), "keep_maps: got 1; give true or false"),
-        (before("retries = -1"), "retries: got -1; give at least 0"),
-        (before("metrics = { protocols = ['rice'] }"), "metrics.protocols: Unknown protocol 'rice'; did you mean rise"),
-        (before("metrics = { protocols = ['rise', 'rise/1'] }"), "metrics.protocols: the protocol 'rise/1' is there"),
-        (before("metrics = { inside = true }"), "metrics.inside: there is no such key; the keys are protocols, "),
-        (before("black_image = { trials = 0 }"), "black_image.trials: got 0; give at least 1"),
-        (before("black_image = {}"), "black_image.trials: it is missing"),
-        (before("black_image = { trials = 1, methods = ['Grad-CAM'] }"), "'Grad-CAM' optimises no perturbed image"),
-        (before("sanity = { images = 1, methods = ['x'] }"), "sanity.methods[0]: no method has the label 'x'; the la"),
-        (('data = "imagenet:/somewhere"', ""), "pairs[0].data: it is missing; give a data set"),
-        (("imagenet:/some", "imagnet:/some"), "pairs[0].data: There is no kind of data set 'imagnet'; did you mean im"),
-        (("imagenet:/somewhere", "imagenet:"), "pairs[0].data: The data set 'imagenet:' names no place; the form is"),
-        (('"efficientnet_lite0"', '"resnet50"'), "pairs[0].model: there is no model 'resnet50'; give one of: effic"),
-        (("[[pairs]]", "[pairs]"), "pairs: got {'model': 'efficientnet_lite0'"),
-        (("[[methods]]", "[[method]]"), "method: there is no such key; the keys are name, pairs, methods"),
-        (("seeds = [0, 1]", "seeds [0, 1]"), "this is no valid TOML (Expected '='"),
+        (("steps = 3", "stepz = 3"), "`methods[0].options`: method 'fei-vm' has no option 'stepz'; it takes preset, "),
+        (("steps = 3", "steps = '3'"), "`methods[0].options`: `steps` must be a whole number of at least 1; got '3'"),
+        (('"gradcam"', '"gradkam"'), "`methods[1].name`: unknown method 'gradkam'; did you mean gradcam"),
+        (('"Grad-CAM"', '"FEI-VM"'), "The label 'FEI-VM' is there twice (`methods[1].label`); each must be another"),
+        (("group =", "grupp ="), "`methods[1].grupp` is no key here; the keys are name, label, group, options"),
+        (("[0, 1]", "[]"), "`seeds` is []; give at least one entry"),
+        (("[0, 1]", "[0, 0]"), "The seed 0 is there twice (`seeds[1]`)"),
+        (("[0, 1]", "[0, -1]"), "`seeds[1]` is -1; give at least 0"),
+        (("[0, 1]", "[0, 1.0]"), "`seeds[1]` is 1.0; give a whole number"),
+        (("[0, 1]", "[true]"), "`seeds[0]` is True; give a whole number"),
+        (("[0, 1]", "3"), "`seeds` is 3; give a list in square brackets"),
+        (('name = "two"', ""), "`name` is missing; give it a value"),
+        (before('target = "lable"'), "`target` is 'lable'; choose one of 'predicted', 'label'"),
+        (before('layout = "tall"'), f"`layout` is 'tall'; choose one of {', '.join(map(repr, LAYOUTS))}"),
+        (before("keep_maps = 1"), "`keep_maps` is 1; give true or false"),
+        (before("retries = -1"), "`retries` is -1; give at least 0"),
+        (before("metrics = { protocols = ['rice'] }"), "`metrics.protocols`: unknown protocol 'rice'; did you mean"),
+        (before("metrics = { protocols = ['rise', 'rise/1'] }"), "`metrics.protocols`: The protocol 'rise/1' is there"),
+        (before("metrics = { inside = true }"), "`metrics.inside` is no key here; the keys are protocols, "),
+        (before("black_image = { trials = 0 }"), "`black_image.trials` is 0; give at least 1"),
+        (before("black_image = {}"), "`black_image.trials` is missing"),
+        (before("black_image = { trials = 1, methods = ['Grad-CAM'] }"), "'Grad-CAM', which optimises no perturbed"),
+        (before("sanity = { images = 1, methods = ['x'] }"), "`sanity.methods[0]` is 'x', the label of no method; the"),
+        (('data = "imagenet:/somewhere"', ""), "`pairs[0].data` is missing; give a data set"),
+        (("imagenet:/some", "imagnet:/some"), "`pairs[0].data`: There is no kind of data set 'imagnet'; did you mean"),
+        (("imagenet:/somewhere", "imagenet:"), "`pairs[0].data`: The data set 'imagenet:' names no place; the form is"),
+        (('"efficientnet_lite0"', '"resnet50"'), "`pairs[0].model`: There is no model 'resnet50'; give one of: effic"),
+        (("[[pairs]]", "[pairs]"), "`pairs` is {'model': 'efficientnet_lite0'"),
+        (("[[methods]]", "[[method]]"), "`method` is no key here; the keys are name, pairs, methods"),
+        (("seeds = [0, 1]", "seeds [0, 1]"), "This is no valid TOML (Expected '='"),
     ],
 )
 def test_mistakes_are_told_with_their_place(change, told):
@@ -136,13 +136,13 @@ def test_files_that_are_no_plans(tmp_path):
         load_plan(binary)
     wrong = tmp_path / "wrong.toml"
     wrong.write_text(TEXT.replace("steps", "stepz"), encoding="utf-8")
-    with pytest.raises(InputError, match=r"wrong.toml: methods\[0\].options: "):
+    with pytest.raises(InputError, match=r"wrong.toml': `methods\[0\].options`: "):
         load_plan(wrong)
 
 
 @pytest.mark.parametrize("text", [f"a = {'[' * 10_000}", f"a = {'9' * 5000}"])
 def test_more_brackets_or_digits_than_are_read(text):
-    with pytest.raises(InputError, match="this is no valid TOML"):
+    with pytest.raises(InputError, match="This is no valid TOML"):
         parse_plan(text)
 
 

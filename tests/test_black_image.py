@@ -183,9 +183,9 @@ def test_given_targets_that_cannot_be_redrawn_are_dropped_and_counted():
     assert result.number.tolist() == [1, 3]  # red in red, and what black is, are gone
     assert (result.trials, result.dropped, result.redrawn) == (2, 2, 0)
     assert torch.equal(result.reference, colours[[1, 3]])
-    with pytest.raises(InputError, match="no trial is left"):
+    with pytest.raises(InputError, match="No trial is left"):
         black_image(model, Fake(0.5), trials=2, targets=0)
-    with pytest.raises(InputError, match="no trial is left"):
+    with pytest.raises(InputError, match="No trial is left"):
         black_image(model, Fake(0.5), trials=1, targets=1, references=colours[:1])
 
 
@@ -205,7 +205,7 @@ def test_a_network_of_which_nothing_can_be_asked_is_refused_in_finite_time():
             light = (x.amax((1, 2, 3)) > 0).float()
             return torch.stack([1 - light, light], 1)
 
-    with pytest.raises(InputError, match="no trial is left"):
+    with pytest.raises(InputError, match="No trial is left"):
         black_image(classifier(Light()), Fake(0.5), trials=2)
 
 
@@ -268,17 +268,17 @@ def test_unknown_names_are_refused():
 
 def test_a_bare_module_without_black_or_references_is_refused():
     net, method, black = small_cnn(), Fake(0.5), torch.zeros(3, SIDE, SIDE)
-    with pytest.raises(InputError, match="what is black to this network is not known"):
+    with pytest.raises(InputError, match="What is black to this network is not known"):
         black_image(net, method, trials=1, references=torch.ones(1, 3, 1, 1))
-    with pytest.raises(InputError, match="the colours of this network's input space are not known"):
+    with pytest.raises(InputError, match="The colours of this network's input space are not known"):
         black_image(net, method, trials=1, black=black)
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"references": torch.zeros(1, 3, 1, 1)}, "reference 0 is as black as the image"),
-        ({"references": torch.stack([torch.ones(3, 1, 1), torch.full((3, 1, 1), 1 / 300)])}, "reference 1 is as black"),
+        ({"references": torch.zeros(1, 3, 1, 1)}, "Reference 0 is as black as the image"),
+        ({"references": torch.stack([torch.ones(3, 1, 1), torch.full((3, 1, 1), 1 / 300)])}, "Reference 1 is as black"),
         ({"references": torch.ones(3, 3, 1, 1)}, r"shape \(1 or 2, 3, 1 or 8, 1 or 8\); got \(3, 3, 1, 1\)"),
         ({"references": torch.ones(3, 1, 1)}, "`references` must have the shape"),
         ({"references": torch.ones(2, 1, 1, 1)}, "`references` must have the shape"),
@@ -318,5 +318,5 @@ def test_perturbed_images_of_another_shape_are_refused():
         def explain(self, model, inputs, target=None, **_):
             return Ended(inputs)
 
-    with pytest.raises(InputError, match=r"the explanation of Odd has .* expected \(2, masks, 3, 8, 8\)"):
+    with pytest.raises(InputError, match=r"The explanation of Odd has .* expected \(2, masks, 3, 8, 8\)"):
         black_image(classifier(Hue()), Odd(), trials=2)

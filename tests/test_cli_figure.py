@@ -11,7 +11,7 @@ from PIL import Image
 from test_bench_page import METHODS, PAIRS, benchmark
 from test_cli_bench import NETWORK
 
-from fei.bench.report.grids import Panel, figure_1, visual_comparison
+from fei.bench.report.grids import MapGrid, figure_1, visual_comparison
 from fei.bench.report.style import picture
 from fei.report import overlay
 
@@ -38,7 +38,7 @@ def panel(methods, images=2, side=8, **more):
     draw = np.random.default_rng(1)
     photographs = [draw.integers(0, 255, (side, side, 3), dtype=np.uint8) for _ in range(images)]
     maps = [[draw.random((side, side)) for _ in methods] for _ in range(images)]
-    return Panel("", methods, photographs, maps, **more)
+    return MapGrid("", methods, photographs, maps, **more)
 
 
 # The drawing
@@ -73,7 +73,7 @@ def test_figure_1_has_letters_below_and_the_scores_of_each_map():
 
 def test_a_map_that_is_missing_leaves_its_place_empty():
     one = panel(["first", "second"], images=1)
-    made = visual_comparison([Panel("", one.names, one.photographs, [[None, one.maps[0][1]]])])
+    made = visual_comparison([MapGrid("", one.names, one.photographs, [[None, one.maps[0][1]]])])
     assert [bool(axes.images) for axes in made.axes] == [True, False, True]
     assert [text.get_text() for text in made.axes[1].texts] == ["–"]
 

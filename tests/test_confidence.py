@@ -14,8 +14,7 @@ from torch import nn
 
 from fei.errors import InputError, ModelError
 from fei.metrics import confidence, sensitivity
-from fei.metrics._imputation import impute, neighbour_weights
-from fei.metrics.confidence import average_drop, average_increase, road
+from fei.metrics.confidence import average_drop, average_increase, impute, neighbour_weights, road
 from fei.metrics.sensitivity import infidelity, max_sensitivity
 
 # networks in single precision, whose kernels differ by batch size
@@ -113,7 +112,7 @@ def test_a_random_reference_depends_on_the_seed():
 def test_drop_needs_scores_that_are_shares():
     x = pictures(1)
     model = Linear(-torch.ones(3, 1, 1))
-    with pytest.raises(InputError, match="needs scores of at least 0; pass score='softmax' or 'sigmoid'"):
+    with pytest.raises(InputError, match="which is negative here; pass score='softmax' or 'sigmoid'"):
         average_drop(model, x, random_maps(x), score="logit")
     assert average_increase(model, x, random_maps(x), score="logit").tolist() == [1]
     zero = average_drop(model, x, random_maps(x), score=lambda logits, chosen: 0 * logits[:, 0])
@@ -234,7 +233,7 @@ def test_road_depends_on_image_and_seed_not_on_batches_or_global_state():
 def test_road_refusals():
     model, x = small_cnn(), pictures(1)
     m = random_maps(x)
-    with pytest.raises(InputError, match="unknown order 'random'; choose 'morf'"):
+    with pytest.raises(InputError, match="Unknown order 'random'; choose 'morf'"):
         road(model, x, m, order="random")
     for percentiles in ([], [-1], [50, 101], [float("nan")]):
         with pytest.raises(InputError, match="`percentiles` must be numbers from 0 to 100, at least one"):
@@ -387,7 +386,7 @@ def test_absent_captum_is_one_sentence(monkeypatch):
         lambda: infidelity(small_cnn(), x, random_maps(x)),
         lambda: max_sensitivity(small_cnn(), input_gradient, x),
     ):
-        with pytest.raises(ModelError, match="captum is needed for this metric.*pip install captum"):
+        with pytest.raises(ModelError, match="Captum is needed for this metric.*pip install captum"):
             call()
 
 
@@ -445,10 +444,12 @@ def test_ranges(seed):
 
 
 def test_directions():
-    assert confidence.HIGHER_IS_BETTER == {
+    found = [*confidence.METRICS, *sensitivity.METRICS]
+    assert {metric.name: metric.higher_is_better for metric in found} == {
         "average_drop": False,
         "average_increase": True,
         "road-morf": False,
         "road-lerf": True,
+        "infidelity": False,
+        "max_sensitivity": False,
     }
-    assert sensitivity.HIGHER_IS_BETTER == {"infidelity": False, "max_sensitivity": False}

@@ -11,7 +11,7 @@ from test_explorer import HOSTILE
 from waiting import PATIENCE
 
 import fei
-from fei.metrics.perturbation import Job, Perturbations
+from fei.metrics.perturbation import Perturbations, PerturbedRow
 from fei.models import Classifier
 from fei.report import photo
 from fei.report.explorer import write_explorer
@@ -92,7 +92,7 @@ def test_scrubbing_paints_what_the_metric_shows_the_network(visit, classifier, i
         maps = next(panel.map for panel in shown[0].panels if panel.method == method)[None]
         library = Perturbations(protocol, classifier, images[:1], maps, None, SEED, ["insertion", "deletion"])
         for curve in ("insertion", "deletion"):
-            expected = photo(library.make([Job(0, curve, 0)])[0])
+            expected = photo(library.make([PerturbedRow(0, curve, 0)])[0])
             assert (visit.pixels(f"#{curve}-{slot}") == expected).all()
 
 
@@ -103,7 +103,7 @@ def test_ties_are_painted_in_the_order_of_the_seed(visit, classifier, images):
     library = Perturbations(
         fei.protocols.get("fei-fine"), classifier, images[:1], torch.zeros(1, *SIZE), None, SEED, ["deletion"]
     )
-    assert (visit.pixels("#deletion-a") == photo(library.make([Job(0, "deletion", 10)])[0])).all()
+    assert (visit.pixels("#deletion-a") == photo(library.make([PerturbedRow(0, "deletion", 10)])[0])).all()
 
 
 def test_the_marker_follows_the_curve(visit, shown):

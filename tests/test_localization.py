@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.ndimage import distance_transform_edt
 
 from fei.errors import InputError
-from fei.metrics.localization import HIGHER_IS_BETTER, energy_pointing_game, pointing_game
+from fei.metrics.localization import METRICS, energy_pointing_game, pointing_game
 
 
 def peak(row, column, size=(20, 30)):
@@ -108,15 +108,15 @@ def test_energy_is_a_share_whatever_the_scale(seed, scale):
         (torch.zeros(2, 4), "got a torch.float32 tensor of shape"),
         (None, "got NoneType"),
         ("abcd", "got str"),
-        ([[]], "the object of image 0 must be one box"),
-        ([(1, 2, 3)], "the object of image 0 must be one box"),
+        ([[]], "The object of image 0 is .*; give one box"),
+        ([(1, 2, 3)], "The object of image 0 is .*; give one box"),
         ([(0, 0, float("nan"), 3)], "all finite"),
-        ([["a", "b", "c", "d"]], "the object of image 0 must be one box"),
-        ([(3, 0, 3, 4)], r"the box \[3.0, 0.0, 3.0, 4.0\] of image 0 covers no pixel of its map, which is 4 wide"),
+        ([["a", "b", "c", "d"]], "The object of image 0 is .*; give one box"),
+        ([(3, 0, 3, 4)], r"The box \[3.0, 0.0, 3.0, 4.0\] of image 0 covers no pixel of its map, which is 4 wide"),
         ([(2, 0, 1, 4)], "covers no pixel"),
         ([(9, 9, 12, 12)], "covers no pixel"),
-        (torch.zeros(1, 4, 4, dtype=torch.bool), "the mask of image 0 is empty"),
-        (torch.ones(1, 4, 5, dtype=torch.bool), r"the masks have shape \(1, 4, 5\); expected \(1, 4, 4\)"),
+        (torch.zeros(1, 4, 4, dtype=torch.bool), "The mask of image 0 is empty"),
+        (torch.ones(1, 4, 5, dtype=torch.bool), r"The masks have shape \(1, 4, 5\); expected \(1, 4, 4\)"),
     ],
 )
 def test_objects_that_cannot_be_used(objects, sentence):
@@ -138,4 +138,7 @@ def test_refused_maps_and_tolerances():
 
 
 def test_directions():
-    assert HIGHER_IS_BETTER == {"pointing_game": True, "energy_pointing_game": True}
+    assert {metric.name: metric.higher_is_better for metric in METRICS} == {
+        "pointing_game": True,
+        "energy_pointing_game": True,
+    }

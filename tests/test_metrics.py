@@ -12,8 +12,7 @@ from torch import nn
 import fei
 from fei.errors import InputError, ModelError
 from fei.metrics import deletion, evaluate, insertion, internal
-from fei.metrics.evaluation import HIGHER_IS_BETTER
-from fei.metrics.perturbation import Job
+from fei.metrics.perturbation import PerturbedRow
 from fei.protocols import Quantiles
 
 
@@ -300,13 +299,13 @@ def test_nothing_is_printed_unless_asked(capsys):
 
 def test_results_cannot_be_changed():
     result = evaluate(small_cnn(), pictures(1), maps_for(pictures(1)), layers=[])
-    for part, name in ((result, "target"), (result.insertion, "auc"), (Job(0, "insertion", 1), "point")):
+    for part, name in ((result, "target"), (result.insertion, "auc"), (PerturbedRow(0, "insertion", 1), "point")):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(part, name, None)
 
 
 def test_what_a_larger_number_means():
-    known = {name: HIGHER_IS_BETTER[name] for name in ("insertion", "deletion", "mse", "cosine", "pearson")}
+    known = {name: fei.metrics.HIGHER_IS_BETTER[name] for name in ("insertion", "deletion", "mse", "cosine", "pearson")}
     assert known == {"insertion": True, "deletion": False, "mse": False, "cosine": True, "pearson": True}
 
 
@@ -362,9 +361,9 @@ def one_nan():
         ),
         ({"maps": one_nan()}, InputError, "`maps` holds NaN or infinite values"),
         ({"maps": [1, 2]}, InputError, "`maps` must be a tensor"),
-        ({"score": "prob", "target": lambda output: output[:, 0]}, InputError, "Unknown score 'prob'"),
-        ({"layers": "5"}, InputError, "`layers` must be a list of module names, or None; got '5'"),
-        ({"layers": 5}, InputError, "`layers` must be a list of module names, or None; got 5"),
+        ({"score": "prob", "target": lambda output: output[:, 0]}, InputError, "unknown score 'prob'"),
+        ({"layers": "5"}, InputError, "`layers` is '5'; give a list of module names, or None"),
+        ({"layers": 5}, InputError, "`layers` is 5; give a list of module names, or None"),
         ({"target": 9}, InputError, "target 9 is out of range"),
         ({"protocol": "rice"}, InputError, "Unknown protocol 'rice'; did you mean rise"),
         ({"layers": ["6.conv"]}, InputError, "The network ran no module named '6.conv'"),
@@ -403,7 +402,7 @@ def test_images_too_small_for_a_curve_inside_the_network_are_refused():
     """One pixel: nothing or everything is replaced."""
     x = pictures(1, (1, 1))
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(4, 2)).eval()
-    text = r"protocol fei-paper/1 replaces none or all of the 1 value\(s\) of these images"
+    text = r"Protocol fei-paper/1 replaces none or all of the 1 value\(s\) of these images"
     with pytest.raises(InputError, match=text):
         internal(model, x, maps_for(x), layers=["1"])
     assert evaluate(model, x, maps_for(x), layers=[]).internal == {}
@@ -424,7 +423,7 @@ def test_a_network_that_breaks_on_perturbed_images_is_reported():
         def forward(self, x):
             return torch.where(x.amin((1, 2, 3), keepdim=True)[..., 0, 0] < 0, float("nan"), x.mean((2, 3)))
 
-    with pytest.raises(ModelError, match="the score on a perturbed image is NaN or infinite"):
+    with pytest.raises(ModelError, match="The score on a perturbed image is NaN or infinite"):
         insertion(Fragile().eval(), pictures(1), maps_for(pictures(1)), reference=-5.0, protocol=fine((0.0, 0.5)))
 
     class Corner(nn.Module):
@@ -433,7 +432,7 @@ def test_a_network_that_breaks_on_perturbed_images_is_reported():
 
     maps = maps_for(pictures(1))
     maps[..., 0, 0] = 100  # deletion takes the corner first, insertion leaves it
-    with pytest.raises(ModelError, match="the score on a perturbed image is NaN or infinite"):
+    with pytest.raises(ModelError, match="The score on a perturbed image is NaN or infinite"):
         evaluate(Corner().eval(), pictures(1), maps, layers=[], reference=-5.0, protocol=fine((0.0, 0.5)))
 
 
@@ -457,6 +456,6 @@ def test_activations_that_cannot_be_compared_are_reported():
             return x.clamp(max=1).mean((2, 3))
 
     x = pictures(1)
-    with pytest.raises(ModelError, match="activations of 'spike' are NaN, infinite or too large to be compared"):
+    with pytest.raises(ModelError, match="Activations of 'spike' are NaN, infinite or too large to compare"):
         internal(Spike().eval(), x, maps_for(x), layers=["spike"], reference=-5.0, protocol=fine((0.0, 0.5)))
     assert insertion(Spike().eval(), x, maps_for(x), reference=-5.0).scores.isfinite().all()

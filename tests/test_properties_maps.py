@@ -449,3 +449,35 @@ def test_panels_take_any_map_and_any_words(size, kind, text):
     photograph = np.zeros((*size, 3), np.uint8)
     figure = panel(photograph, filled(size, kind, 1).numpy(), headline=text, details=text)
     assert len(figure.axes) == 4
+
+
+@covers(
+    "metrics.Metric",
+    "metrics.Subject",
+    "metrics.declared",
+    "metrics.describe",
+    "metrics.group_of",
+    "metrics.groups",
+)
+@examples(40)
+@given(name=st.sampled_from([*fei.metrics.declared(), *fei.metrics.groups()]) | st.text(max_size=12), seed=seeds)
+def test_a_name_is_that_of_a_metric_or_is_refused(name, seed):
+    known, groups = fei.metrics.declared(), fei.metrics.groups()
+    names = {each for metric in known.values() for each in (metric.name, metric.score)}
+    measured = {each for some in groups.values() for metric in some for each in (metric.name, metric.score)}
+    if name in names:
+        assert name in (fei.metrics.describe(name).name, fei.metrics.describe(name).score)
+    else:
+        with pytest.raises(InputError, match="There is no metric"):
+            fei.metrics.describe(name)
+    if name in measured or name in groups:
+        assert fei.metrics.group_of(name) in groups
+    else:
+        with pytest.raises(InputError, match="There is no metric"):
+            fei.metrics.group_of(name)
+    subject = fei.metrics.Subject(None, None, None, 0, (), None, seed, None)
+    calls = []
+    assert subject.once(calls.append) is subject.once(calls.append) is None
+    assert len(calls) == 1
+    assert subject.options["generator"].initial_seed() == seed
+    assert fei.metrics.Metric(name, name, None).score == name

@@ -76,9 +76,9 @@ def test_rise_refuses_another_class():
     model, x = small_cnn(), pictures(2)
     top = model(x).argmax(1)
     insertion(model, x, maps_for(x), top, protocol="rise")
-    with pytest.raises(InputError, match="protocol rise/1 scores the model's top class only; leave `target` out"):
+    with pytest.raises(InputError, match="Protocol rise/1 scores the model's top class only; leave `target` out"):
         insertion(model, x, maps_for(x), (top + 1) % 4, protocol="rise")
-    with pytest.raises(InputError, match="protocol rise/1 fixes what replaces pixels; leave `reference` out"):
+    with pytest.raises(InputError, match="Protocol rise/1 fixes what replaces pixels; leave `reference` out"):
         insertion(model, x, maps_for(x), protocol="rise", reference=0.0)
 
 

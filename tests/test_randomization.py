@@ -418,16 +418,16 @@ def test_constant_maps_are_defined():
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"mode": "both"}, "unknown mode 'both'; choose one of cascading, independent"),
-        ({"layers": 0}, "`layers` must be a number of layers of at least 1"),
+        ({"mode": "both"}, "Unknown mode 'both'; choose one of cascading, independent"),
+        ({"layers": 0}, "`layers` must be a number of layers, at least 1"),
         ({"layers": True}, "`layers` must be a number"),
-        ({"layers": "8"}, "`layers` must be a number of layers of at least 1, a list of their names"),
+        ({"layers": "8"}, "`layers` must be a number of layers, at least 1, a list of names"),
         ({"layers": []}, "`layers` must be a number"),
         ({"layers": ["9"]}, "The network ran no module named '9'"),
         ({"layers": ["1"]}, "The network ran no module named '1'"),
         ({"target": 4}, "target 4 is out of range"),
         ({"batch_size": 0}, "batch_size` must be a whole number"),
-        ({"reference": "blur"}, "this method takes no reference"),
+        ({"reference": "blur"}, "This method takes no reference"),
     ],
 )
 def test_what_does_not_fit_is_told_in_a_sentence(given, expected):
@@ -436,7 +436,7 @@ def test_what_does_not_fit_is_told_in_a_sentence(given, expected):
 
 
 def test_images_methods_and_networks_that_do_not_fit_are_refused():
-    with pytest.raises(InputError, match="at least 7 pixels a side"):
+    with pytest.raises(InputError, match="at least 7 pixels per side"):
         cascading_randomization(small_cnn(), edges, pictures(size=(6, 9)))
     with pytest.raises(InputError, match="`method` must be a name or a callable"):
         cascading_randomization(small_cnn(), 3, pictures())
@@ -446,12 +446,12 @@ def test_images_methods_and_networks_that_do_not_fit_are_refused():
         cascading_randomization(small_cnn(), lambda model, inputs, target: inputs, pictures())
     with pytest.raises(InputError, match="call model.eval"):
         cascading_randomization(small_cnn().train(), edges, pictures())
-    with pytest.raises(ModelError, match="no layer with weights was seen to run"):
+    with pytest.raises(ModelError, match="No layer with weights was seen to run"):
         cascading_randomization(nn.Flatten().eval(), edges, pictures())
 
 
 def test_a_network_that_cannot_be_copied_is_told():
     net = small_cnn()
     net.lock = (i for i in range(3))
-    with pytest.raises(ModelError, match="the network cannot be copied"):
+    with pytest.raises(ModelError, match="The network cannot be copied"):
         cascading_randomization(net, edges, pictures())

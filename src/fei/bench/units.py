@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 MAP, BLACK_IMAGE, SANITY = "map", "black-image", "sanity"
 KINDS = (MAP, BLACK_IMAGE, SANITY)
 
-# Score groups, with "external/" and "internal/" before the id of a protocol.
-EXTERNAL, INTERNAL = "external", "internal"
-COMPLEXITY, LOCALIZATION, CONFIDENCE = "complexity", "localization", "confidence"
+# Score groups are those of `fei.metrics.groups`, with "/" before the id of a protocol, and these.
 KEPT = "kept"
 """The group of a map that is kept as a file."""
 
@@ -31,7 +29,7 @@ BATCH_ROWS = "batch_rows"
 Score = tuple[str, str, str, float]
 """Metric, protocol, layer and value; an empty protocol or layer where it has none."""
 
-Curve = tuple[str, str, list[float], list[float]]
+StoredCurve = tuple[str, str, list[float], list[float]]
 """Protocol, name, fractions and values."""
 
 
@@ -122,7 +120,7 @@ class Outcome:
     threads: int | None = None
     finished: str | None = None
     scores: tuple[Score, ...] = ()
-    curves: tuple[Curve, ...] = ()
+    curves: tuple[StoredCurve, ...] = ()
     groups: tuple[str, ...] = ()
     map: NDArray[np.float32] | None = None
 

@@ -203,22 +203,19 @@ def _curves(panel: Panel) -> dict[str, Any]:
 
 
 def _table(rows: list[_Numbers]) -> None:
-    columns = ["method", "insertion ↑", "deletion ↓", "MSE ↓", "cosine ↑", "passes", "seconds"]
-    print_table(
-        columns,
+    from fei.metrics import describe
+
+    scores = [describe(name) for name in ("insertion", "deletion", "mse", "cosine")]
+    told = [
         [
-            [
-                row.method,
-                f"{row.insertion:.3f}",
-                f"{row.deletion:.3f}",
-                f"{row.mse:.4g}",
-                f"{row.cosine:.3f}",
-                f"{row.forwards:.0f}+{row.backwards:.0f}",
-                f"{row.seconds:.1f}",
-            ]
-            for row in rows
-        ],
-    )
+            row.method,
+            *(format(getattr(row, score.name), score.format) for score in scores),
+            f"{row.forwards:.0f}+{row.backwards:.0f}",
+            f"{row.seconds:.1f}",
+        ]
+        for row in rows
+    ]
+    print_table(["method", *(score.heading for score in scores), "passes", "seconds"], told)
 
 
 def _means(rows: list[_Numbers]) -> list[_Numbers]:

@@ -13,7 +13,7 @@ from fei.cli._common import aside, find_images, note, print_json, say
 from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from fei.bench.report.grids import Panel
+    from fei.bench.report.grids import MapGrid
     from fei.bench.report.numbers import Numbers
     from fei.report.explorer import Shown
     from fei.service import Request
@@ -101,9 +101,9 @@ def figure(
         say(out)
 
 
-def _panel_of_images(request: Request, files: list[Path], *, show: bool) -> Panel:
+def _panel_of_images(request: Request, files: list[Path], *, show: bool) -> MapGrid:
     """Compute the maps of some images."""
-    from fei.bench.report.grids import Panel
+    from fei.bench.report.grids import MapGrid
     from fei.report.overlay import photo
     from fei.service import Inquiry, look
 
@@ -111,7 +111,7 @@ def _panel_of_images(request: Request, files: list[Path], *, show: bool) -> Pane
         inquiry = Inquiry.of(request, progress=show, tell=note if show else None)
         seen = [look(inquiry.model, image) for image in files]  # what cannot be read is told before the work
         shown = [inquiry.compare(one, {}) for one in seen]
-    return Panel(
+    return MapGrid(
         title="",
         names=[panel.method for panel in shown[0].panels],
         photographs=[photo(one.image) for one in shown],
@@ -134,24 +134,24 @@ def _reached(shown: Shown) -> list[str]:
     return words
 
 
-def _panels_of_run(folder: Path, methods: str | None) -> list[Panel]:
+def _panels_of_run(folder: Path, methods: str | None) -> list[MapGrid]:
     """The maps that a run kept: a panel for each of its pairs that has any."""
     from dataclasses import replace
 
-    from fei.bench.report.grids import Panel
+    from fei.bench.report.grids import MapGrid
     from fei.bench.report.numbers import Numbers
-    from fei.bench.report.pictures import kept_panel
+    from fei.bench.report.pictures import kept_grid
     from fei.bench.store import Store
 
-    panels: list[Panel] = []
+    panels: list[MapGrid] = []
     reasons: list[str] = []
     # a network that is loaded for its pictures may print what is no result
     with Store.open(folder, readonly=True) as store, aside():
         numbers = Numbers(store)
         rows = None if methods is None else _rows(numbers, methods.split(","))
         for pair, each in enumerate(numbers.plan.pairs):
-            made = kept_panel(store, numbers, pair, rows)
-            if isinstance(made, Panel):
+            made = kept_grid(store, numbers, pair, rows)
+            if isinstance(made, MapGrid):
                 panels.append(replace(made, title=each.name if len(numbers.plan.pairs) > 1 else ""))
             elif made is not None:
                 reasons.append(made)

@@ -1,15 +1,16 @@
 """Measuring attributions: from outside, inside the network, and with diagnostics that catch gaming.
 
-Every metric is a function; what a larger number means is data: `HIGHER_IS_BETTER`, by name.
+Every metric is a function, with a declaration in the same file: `describe` tells its title and what a larger number
+means, `declared` lists all.
 """
 
-from fei.metrics import agreement, complexity, confidence, cost, evaluation, localization, sensitivity
 from fei.metrics.agreement import agreement_matrix, iou_at, rank_correlation
 from fei.metrics.black_image import BlackImage, black_image, wilson_interval
 from fei.metrics.complexity import gini, rank_total_variation
 from fei.metrics.confidence import average_drop, average_increase, road
 from fei.metrics.cost import Cost, measure_cost
 from fei.metrics.curve import Curve
+from fei.metrics.declaration import Metric, Subject, declared, describe, group_of, groups
 from fei.metrics.evaluation import Evaluation, deletion, evaluate, insertion, internal
 from fei.metrics.localization import energy_pointing_game, pointing_game
 from fei.metrics.randomization import Randomization, cascading_randomization, map_similarity
@@ -17,11 +18,7 @@ from fei.metrics.sensitivity import infidelity, max_sensitivity
 from fei.metrics.similarity import Similarity
 from fei.metrics.summary import Mean, Summary, bootstrap_interval
 
-HIGHER_IS_BETTER: dict[str, bool | None] = {
-    name: better
-    for module in (evaluation, localization, complexity, agreement, confidence, sensitivity, cost)
-    for name, better in module.HIGHER_IS_BETTER.items()
-}
+HIGHER_IS_BETTER = {name: metric.higher_is_better for name, metric in declared().items()}
 
 __all__ = [
     "HIGHER_IS_BETTER",
@@ -30,8 +27,10 @@ __all__ = [
     "Curve",
     "Evaluation",
     "Mean",
+    "Metric",
     "Randomization",
     "Similarity",
+    "Subject",
     "Summary",
     "agreement_matrix",
     "average_drop",
@@ -39,10 +38,14 @@ __all__ = [
     "black_image",
     "bootstrap_interval",
     "cascading_randomization",
+    "declared",
     "deletion",
+    "describe",
     "energy_pointing_game",
     "evaluate",
     "gini",
+    "group_of",
+    "groups",
     "infidelity",
     "insertion",
     "internal",

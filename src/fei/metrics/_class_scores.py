@@ -77,5 +77,5 @@ class ClassScores:
 
 def _finite(scores: Tensor) -> Tensor:
     if not scores.isfinite().all():
-        raise ModelError("the score of an image is NaN or infinite; check the network's precision")
+        raise ModelError("The score of an image is NaN or infinite; check the network's precision.")
     return scores.detach().cpu().double()

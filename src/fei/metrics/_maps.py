@@ -13,9 +13,9 @@ from fei.errors import InputError
 def check_real(maps: Any, name: str) -> None:
     """Refuse what is no dense tensor of real numbers."""
     if not isinstance(maps, Tensor):
-        raise InputError(f"`{name}` must be a tensor (N, 1, H, W); got {type(maps).__name__}")
+        raise InputError(f"`{name}` must be a tensor (N, 1, H, W); got {type(maps).__name__}.")
     if maps.is_complex() or maps.is_nested or maps.layout is not torch.strided:
-        raise InputError(f"`{name}` must be a dense tensor of real numbers; got {maps.dtype}, {maps.layout}")
+        raise InputError(f"`{name}` must be a dense tensor of real numbers; got {maps.dtype}, {maps.layout}.")
 
 
 def unit_scale(maps: Tensor) -> Tensor:
@@ -34,11 +34,11 @@ def check_map_batch(maps: Tensor, name: str = "maps") -> Tensor:
     if flat.ndim != 3 or not flat.numel():
         hint = "; add a batch dimension with maps[None]" if maps.ndim == 2 else ""
         raise InputError(
-            f"`{name}` must have shape (N, 1, H, W) or (N, H, W) with at least one pixel; got {tuple(maps.shape)}{hint}"
+            f"`{name}` must have shape (N, 1, H, W) or (N, H, W), and a pixel at least; got {tuple(maps.shape)}{hint}."
         )
     flat = flat.detach().to("cpu", torch.float64).contiguous()  # sums are rounded in the order of memory
     if not flat.isfinite().all():
-        raise InputError(f"`{name}` holds NaN or infinite values; a map must rank every pixel")
+        raise InputError(f"`{name}` holds NaN or infinite values; a map must rank every pixel.")
     return flat
 
 
@@ -48,7 +48,7 @@ def check_map_pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     if first.shape != second.shape:
         raise InputError(
             f"`a` and `b` must be maps of the same images; got shapes {tuple(a.shape)} and {tuple(b.shape)}; "
-            "upsample the smaller maps first"
+            "upsample the smaller maps first."
         )
     return first, second
 

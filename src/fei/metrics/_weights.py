@@ -109,8 +109,8 @@ def weight_layers(model: nn.Module, inputs: Tensor) -> list[Layer]:
             ranked.append((max(ranks), Layer(name or "(root)", module, own)))
     if not ranked:
         raise ModelError(
-            "no layer with weights was seen to run: the network has none, or its code is scripted or compiled; pass "
-            "the network as it was before"
+            "No layer with weights was seen to run: the network has none, or its code is scripted or compiled; pass "
+            "the network as it was before."
         )
     return [layer for _, layer in sorted(ranked, key=lambda pair: pair[0], reverse=True)]
 
@@ -124,7 +124,7 @@ def select_layers(layers: Sequence[Layer], wanted: int | Sequence[str] | None) -
     names = [] if isinstance(wanted, (int, str)) else list(wanted)
     if not names or not all(isinstance(name, str) for name in names):
         raise InputError(
-            f"`layers` must be a number of layers of at least 1, a list of their names, or None for all; got {wanted!r}"
+            f"`layers` must be a number of layers, at least 1, a list of names, or None for all; got {wanted!r}."
         )
     known = [layer.name for layer in layers]
     chosen = {resolve_name(name, known) for name in names}

@@ -9,9 +9,7 @@ from torch import Tensor
 
 from fei.errors import InputError
 from fei.metrics._maps import check_map_pair, mean_ranks
-
-# Agreement is no virtue in itself: methods may be wrong together, and sanity checks want it low.
-HIGHER_IS_BETTER: dict[str, bool | None] = {"rank_correlation": None, "iou_at": None}
+from fei.metrics.declaration import Metric
 
 
 def rank_correlation(a: Tensor, b: Tensor, absolute: bool = False) -> Tensor:
@@ -55,7 +53,7 @@ def iou_at(a: Tensor, b: Tensor, fraction: float) -> Tensor:
     pixels = first[0].numel()
     if not (isinstance(fraction, (int, float)) and 0 < fraction <= 1 and round(fraction * pixels)):
         raise InputError(
-            f"`fraction` must be above 0, at most 1, and come to at least one of {pixels} pixels; got {fraction!r}"
+            f"`fraction` must be above 0, at most 1, and come to at least one of {pixels} pixels; got {fraction!r}."
         )
     top_a, top_b = _top(first, round(fraction * pixels)), _top(second, round(fraction * pixels))
     return (top_a & top_b).sum(1).double() / (top_a | top_b).sum(1)
@@ -76,9 +74,9 @@ def agreement_matrix(
         dataset.
     """
     if not isinstance(maps, Mapping):
-        raise InputError(f"`maps` must be a dictionary of maps by the method's name; got {type(maps).__name__}")
+        raise InputError(f"`maps` must be a dictionary of maps by the method's name; got {type(maps).__name__}.")
     if not maps:
-        raise InputError("`maps` is empty; give the maps of at least one method")
+        raise InputError("`maps` is empty; give the maps of at least one method.")
     batches = list(maps.values())
     rows: list[list[Tensor]] = []
     for i, first in enumerate(batches):
@@ -89,3 +87,7 @@ def agreement_matrix(
 def _top(maps: Tensor, count: int) -> Tensor:
     order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
     return torch.zeros_like(order, dtype=torch.bool).scatter_(1, order[:, :count], True)
+
+
+# Agreement is no virtue in itself: methods may be wrong together, and sanity checks want it low.
+METRICS = (Metric("rank_correlation", "rank correlation", None), Metric("iou_at", "overlap", None))

@@ -7,9 +7,8 @@ counts as a success of the method, which is to its discredit, where the target i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, Protocol
 
 import torch
@@ -17,13 +16,13 @@ from torch import Tensor, nn
 
 from fei.core.checks import check_batch_size, check_count, check_mode
 from fei.core.randomness import seed_of
-from fei.core.scoring import Target, logits_of
+from fei.core.scoring import logits_of
 from fei.errors import InputError
 from fei.methods import available, create, describe
 from fei.metrics._progress import part
+from fei.metrics.declaration import Metric
 from fei.metrics.trials import Trial, Trials, finite
 from fei.progress import Progress, reporter
-from fei.references import ReferenceSpec
 
 THRESHOLDS = (0.1, 0.5, 0.9)
 _CHUNK = 32  # trials in one call of the method; bounds the memory that its masks and images take
@@ -40,18 +39,9 @@ class Perturbed(Protocol):
 class OptimisationMethod(Protocol):
     """A method that can be tested: one that shows the perturbed images it ended with."""
 
-    def explain(
-        self,
-        model: nn.Module,
-        inputs: Tensor,
-        target: Target = None,
-        *,
-        reference: ReferenceSpec = None,
-        generator: torch.Generator | None = None,
-        batch_size: int | None = None,
-        progress: bool | Progress = False,
-    ) -> Perturbed:
-        """As `fei.Explanation`, whose `config`, if there is one, is kept with the result."""
+    @property
+    def explain(self) -> Callable[..., Perturbed]:
+        """Takes what a method takes; the `config` of what it returns, if there is one, is kept with the result."""
         ...
 
 
@@ -115,7 +105,7 @@ def black_image(
         model: The classifier, in evaluation mode; only ever called.
         method: A name, or an object with ``explain``, see `OptimisationMethod`.
         trials: How many trials.
-        targets: A class, or one a trial; drawn if not given.
+        targets: A class, or one per trial; drawn if not given.
         black: x, (C, H, W); needed where the model's input space is not known.
         references: R, (1 or trials, C, 1 or H, 1 or W), not black; random colours if not given. Needed likewise.
         generator: Supplies the seed (its initial seed); 0 without.
@@ -148,76 +138,10 @@ def black_image(
             images = _perturbed(explanation, name, chunk, x)
             # one trial at a time, so that the shape of a batch does not depend on the chunk
             outcomes += [_outcome(model, i, t.target, rows) for i, t in zip(images, chunk, strict=True)]
-    return _summary(name, config, drawn, outcomes, setup.in_black, trials - len(drawn))
-
-
-def optimisation_method(method: str | OptimisationMethod) -> tuple[str, OptimisationMethod]:
-    """A method's name, and the method; refused if it does not optimise a perturbed image."""
-    made: Any = create(method) if isinstance(method, str) else method
-    variant = getattr(made, "variant", None)
-    known = method if isinstance(method, str) else getattr(made, "name", f"fei-{variant}" if variant else None)
-    name = known.lower() if isinstance(known, str) else type(made).__name__
-    if not callable(getattr(made, "explain", None)):
-        fitting = [entry for entry in available() if describe(entry).family == "optimisation"]
-        raise InputError(
-            f"the black-image test needs a method that optimises a perturbed image and shows it through `explain`, "
-            f"which {name} does not; choose one of {', '.join(fitting)}"
-        )
-    return name, made
-
-
-def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    r"""Wilson's score interval of a proportion p = successes / n.
-
-        (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n),
-
-    z being the normal quantile of (1 + confidence) / 2. Unlike p ± z·√(p(1−p)/n) it has a width at p = 0 and p = 1.
-    """
-    check_count("trials", trials)
-    if not isinstance(successes, int) or not 0 <= successes <= trials:
-        raise InputError(f"`successes` must be a whole number from 0 to the {trials} trials; got {successes!r}")
-    if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
-        raise InputError(f"`confidence` must lie between 0 and 1; got {confidence!r}")
-    p, z = successes / trials, NormalDist().inv_cdf((1 + confidence) / 2)
-    centre = p + z**2 / (2 * trials)
-    half = z * (p * (1 - p) / trials + z**2 / (4 * trials**2)) ** 0.5
-    scale = 1 + z**2 / trials
-    # the ends are exactly 0 and 1 there; rounding would leave them just beside
-    low = 0.0 if successes == 0 else (centre - half) / scale
-    high = 1.0 if successes == trials else (centre + half) / scale
-    return low, high
-
-
-def _perturbed(explanation: Perturbed, name: str, chunk: Sequence[Trial], x: Tensor) -> Tensor:
-    images = explanation.perturbed()
-    if images.ndim != 5 or (len(images), *images.shape[2:]) != (len(chunk), *x.shape):
-        raise InputError(
-            f"the explanation of {name} has perturbed images of shape {tuple(images.shape)}; expected "
-            f"({len(chunk)}, masks, {', '.join(map(str, x.shape))})"
-        )
-    return images.detach()
-
-
-@torch.no_grad()
-def _outcome(model: nn.Module, images: Tensor, target: int, rows: int | None) -> tuple[bool, float]:
-    """Whether one of the images is seen as the target, and the highest φ among them."""
-    parts = [logits_of(model(some), len(some)) for some in images.split(rows or len(images))]
-    logits = finite(torch.cat(parts))
-    return bool((logits.argmax(1) == target).any()), float(logits.softmax(1)[:, target].max())
-
-
-def _summary(
-    name: str,
-    config: Mapping[str, Any],
-    drawn: Sequence[Trial],
-    outcomes: Sequence[tuple[bool, float]],
-    in_black: Tensor,
-    dropped: int,
-) -> BlackImage:
     target = torch.tensor([trial.target for trial in drawn])
     success = torch.tensor([fired for fired, _ in outcomes])
     phi = torch.tensor([highest for _, highest in outcomes], dtype=torch.float64)
-    gains = phi - in_black.cpu().double()[target]
+    gains = phi - setup.in_black.cpu().double()[target]
     return BlackImage(
         method=name,
         config=config,
@@ -233,5 +157,63 @@ def _summary(
         phi=phi,
         gains=gains,
         redrawn=sum(trial.redrawn for trial in drawn),
-        dropped=dropped,
+        dropped=trials - len(drawn),
     )
+
+
+def optimisation_method(method: str | OptimisationMethod) -> tuple[str, OptimisationMethod]:
+    """A method's name, and the method; refused if it does not optimise a perturbed image."""
+    made: Any = create(method) if isinstance(method, str) else method
+    variant = getattr(made, "variant", None)
+    known = method if isinstance(method, str) else getattr(made, "name", f"fei-{variant}" if variant else None)
+    name = known.lower() if isinstance(known, str) else type(made).__name__
+    if not callable(getattr(made, "explain", None)):
+        fitting = [entry for entry in available() if describe(entry).family == "optimisation"]
+        raise InputError(
+            f"The black-image test needs a method that optimises a perturbed image and shows it through `explain`, "
+            f"which {name} does not; choose one of {', '.join(fitting)}."
+        )
+    return name, made
+
+
+def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    r"""Wilson's score interval of a proportion p = successes / n.
+
+        (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n),
+
+    z being the normal quantile of (1 + confidence) / 2. Unlike p ± z·√(p(1−p)/n) it has a width at p = 0 and p = 1.
+    """
+    check_count("trials", trials)
+    if not isinstance(successes, int) or not 0 <= successes <= trials:
+        raise InputError(f"`successes` must be a whole number from 0 to the {trials} trials; got {successes!r}.")
+    if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
+        raise InputError(f"`confidence` must lie between 0 and 1; got {confidence!r}.")
+    from scipy.stats import binomtest  # slower to import than torch
+
+    found = binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+    return float(found.low), float(found.high)
+
+
+def _perturbed(explanation: Perturbed, name: str, chunk: Sequence[Trial], x: Tensor) -> Tensor:
+    images = explanation.perturbed()
+    if images.ndim != 5 or (len(images), *images.shape[2:]) != (len(chunk), *x.shape):
+        raise InputError(
+            f"The explanation of {name} has perturbed images of shape {tuple(images.shape)}; expected "
+            f"({len(chunk)}, masks, {', '.join(map(str, x.shape))})."
+        )
+    return images.detach()
+
+
+@torch.no_grad()
+def _outcome(model: nn.Module, images: Tensor, target: int, rows: int | None) -> tuple[bool, float]:
+    """Whether one of the images is seen as the target, and the highest φ among them."""
+    parts = [logits_of(model(some), len(some)) for some in images.split(rows or len(images))]
+    logits = finite(torch.cat(parts))
+    return bool((logits.argmax(1) == target).any()), float(logits.softmax(1)[:, target].max())
+
+
+METRICS = (
+    Metric("fired", "fires", False, "black-image", format=".1%"),
+    Metric("phi", "φ", False, "black-image"),
+    Metric("gain", "φ gain", False, "black-image"),
+)

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from fei.metrics._maps import check_map_batch, mean_ranks
-
-# A map of one pixel is as sparse as can be, and a ramp as smooth: neither number says whether a map is faithful.
-HIGHER_IS_BETTER: dict[str, bool | None] = {"gini": True, "rank_total_variation": False}
+from fei.metrics.declaration import Metric, of_maps
 
 
 def gini(maps: Tensor) -> Tensor:
@@ -52,3 +50,10 @@ def rank_total_variation(maps: Tensor) -> Tensor:
     steps = torch.cat([ranks.diff(dim=1).flatten(1), ranks.diff(dim=2).flatten(1)], 1).abs()
     pixels = ranks[0].numel()
     return steps.mean(1) / (pixels - 1) if pixels > 1 else torch.zeros(len(ranks), dtype=torch.float64)
+
+
+# A map of one pixel is as sparse as can be, and a ramp as smooth: neither number says whether a map is faithful.
+METRICS = (
+    Metric("gini", "Gini", True, "complexity", of_maps(gini)),
+    Metric("rank_total_variation", "rank variation", False, "complexity", of_maps(rank_total_variation), (), "rank_tv"),
+)

@@ -7,7 +7,9 @@ All numbers are per image, in double precision on the CPU. φ is the softmax pro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,34 +18,38 @@ from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target
 from fei.errors import InputError
 from fei.metrics._class_scores import ClassScores
-from fei.metrics._imputation import impute, neighbour_weights
 from fei.metrics._maps import unit_scale
 from fei.metrics.curve import Curve
+from fei.metrics.declaration import Metric, of_network
 from fei.metrics.perturbation import check_maps, tie_fraction
 from fei.protocols import jittered
 from fei.references import References, ReferenceSpec
 
-HIGHER_IS_BETTER: dict[str, bool | None] = {
-    "average_drop": False,
-    "average_increase": True,
-    "road-morf": False,
-    "road-lerf": True,
-}
+if TYPE_CHECKING:
+    from scipy import sparse
 
 ROAD_PERCENTILES = (10.0, 20.0, 30.0, 40.0, 50.0, 70.0, 90.0)
 _ROAD_NOISE = 0.01
 
 
+class MaskOptions(TypedDict, total=False):
+    """What `average_drop` and `average_increase` take by name.
+
+    Attributes:
+        reference: R, see `fei.references`; 0 by default, ``None`` for a random colour.
+        score: As in `fei.FEI`, "softmax" by default; the average drop is a share of it, so it must not be negative.
+        generator: Supplies the seed of a random R; 0 without.
+        batch_size: Rows in one forward pass.
+    """
+
+    reference: ReferenceSpec
+    score: Score
+    generator: torch.Generator | None
+    batch_size: int | None
+
+
 def average_drop(
-    model: nn.Module,
-    inputs: Tensor,
-    maps: Tensor,
-    target: Target = None,
-    *,
-    reference: ReferenceSpec = 0.0,
-    score: Score = "softmax",
-    generator: torch.Generator | None = None,
-    batch_size: int | None = None,
+    model: nn.Module, inputs: Tensor, maps: Tensor, target: Target = None, **options: Unpack[MaskOptions]
 ) -> Tensor:
     """The share of φ that is lost when the image is masked by its map: max(0, Y − O) / Y, lower is better.
 
@@ -58,39 +64,28 @@ def average_drop(
         inputs: Images (N, C, H, W).
         maps: Their attribution maps (N, 1, H, W).
         target: As in `fei.FEI.explain`; ``None`` for the model's top class.
-        reference: R, see `fei.references`; ``None`` for a random colour.
-        score: As in `fei.FEI`; it must not be negative, so a raw logit is refused where it is.
-        generator: Supplies the seed of a random R; 0 without.
-        batch_size: Rows in one forward pass.
+        options: See `MaskOptions`.
 
     Returns:
         (N,), from 0 to 1.
     """
-    full, masked = _masked_confidence(model, inputs, maps, target, reference, score, generator, batch_size)
+    full, masked = _masked_confidence(model, inputs, maps, target, **options)
     if (full < 0).any() or (masked < 0).any():
         raise InputError(
-            "the average drop is a share of the score and needs scores of at least 0; pass score='softmax' or 'sigmoid'"
+            "The average drop is a share of the score, which is negative here; pass score='softmax' or 'sigmoid'."
         )
     return torch.where(full > 0, (full - masked).clamp(min=0) / full, 0.0)
 
 
 def average_increase(
-    model: nn.Module,
-    inputs: Tensor,
-    maps: Tensor,
-    target: Target = None,
-    *,
-    reference: ReferenceSpec = 0.0,
-    score: Score = "softmax",
-    generator: torch.Generator | None = None,
-    batch_size: int | None = None,
+    model: nn.Module, inputs: Tensor, maps: Tensor, target: Target = None, **options: Unpack[MaskOptions]
 ) -> Tensor:
     """1 where φ rises when the image is masked by its map, Y < O, else 0; higher is better.
 
     Arguments, masks and paper as for `average_drop`; the mean over images, times 100, is the published "increase in
     confidence" in per cent. An undecided image, Y = O, counts as no increase.
     """
-    full, masked = _masked_confidence(model, inputs, maps, target, reference, score, generator, batch_size)
+    full, masked = _masked_confidence(model, inputs, maps, target, **options)
     return (full < masked).double()
 
 
@@ -134,7 +129,7 @@ def road(
     """
     if order not in ("morf", "lerf"):
         raise InputError(
-            f"unknown order {order!r}; choose 'morf' (most relevant first) or 'lerf' (least relevant first)"
+            f"Unknown order {order!r}; choose 'morf' (most relevant first) or 'lerf' (least relevant first)."
         )
     shares = _checked_percentiles(percentiles)
     check_size("noise", noise)
@@ -177,7 +172,7 @@ def _checked_percentiles(percentiles: Sequence[float]) -> list[float]:
     except (TypeError, ValueError, OverflowError):
         shares = []
     if not shares or not all(0 <= share <= 100 for share in shares):
-        raise InputError(f"`percentiles` must be numbers from 0 to 100, at least one; got {percentiles!r}")
+        raise InputError(f"`percentiles` must be numbers from 0 to 100, at least one; got {percentiles!r}.")
     return shares
 
 
@@ -186,10 +181,10 @@ def _masked_confidence(
     inputs: Tensor,
     maps: Tensor,
     target: Target,
-    reference: ReferenceSpec,
-    score: Score,
-    generator: torch.Generator | None,
-    batch_size: int | None,
+    reference: ReferenceSpec = 0.0,
+    score: Score = "softmax",
+    generator: torch.Generator | None = None,
+    batch_size: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     network = ClassScores(model, inputs, target, score, batch_size)
     x = network.inputs
@@ -197,3 +192,59 @@ def _masked_confidence(
     mask = unit_scale(flat)[:, None].to(x)
     r = References(reference, x, [image_digest(image) for image in x], model, seed_of(generator)).values
     return network.original, network.of(enumerate(mask * x + (1 - mask) * r))
+
+
+# Scipy takes long to import and only ROAD needs it, so it is imported where it is used.
+
+
+def neighbour_weights(height: int, width: int) -> sparse.csr_matrix:
+    """The symmetric matrix (HW, HW) of weights between pixels: 1/6 to direct, 1/12 to diagonal neighbours."""
+    from scipy import sparse
+
+    down, across = (sparse.diags([1.0, 1.0], [-1, 1], shape=(size, size)) for size in (height, width))
+    direct = sparse.kron(down, sparse.eye(width)) + sparse.kron(sparse.eye(height), across)
+    return sparse.csr_matrix(direct / 6 + sparse.kron(down, across) / 12)
+
+
+def impute(image: Tensor, missing: Tensor, weights: sparse.csr_matrix) -> Tensor:
+    """Replace missing pixels so that each is the weighted mean of its neighbours (Rong et al. 2022, section 4.2).
+
+    For each missing pixel i, Σ_j w_ij (v_i − v_j) = 0 over its neighbours j in the image; known pixels keep their
+    value. Neighbours beyond the edge of the image are left out, and the weights of the others thereby raised. As soon
+    as one pixel is known the system has one solution. If all are missing, every constant solves it: the image's mean
+    colour is taken, the constant closest to the image.
+
+    Args:
+        image: (C, H, W).
+        missing: Which pixels to replace, boolean (H, W).
+        weights: `neighbour_weights` of this size.
+
+    Returns:
+        (C, H, W), on the image's device and in its precision.
+    """
+    from scipy import sparse
+    from scipy.sparse.linalg import splu
+
+    gone = missing.flatten().cpu().numpy()
+    if not gone.any():
+        return image.clone()
+    values = image.detach().cpu().double().flatten(1).numpy().T.copy()
+    if gone.all():
+        values[:] = values.mean(0)
+    else:
+        rows = weights[gone]
+        inner = sparse.diags(np.asarray(rows.sum(1)).ravel()) - rows[:, gone]
+        # symmetric and diagonally dominant: no pivoting is needed, which keeps the factors thin
+        factors = splu(
+            inner.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+        )
+        values[gone] = factors.solve(rows[:, ~gone] @ values[~gone])
+    return torch.from_numpy(values.T.copy()).view(image.shape).to(image)
+
+
+METRICS = (
+    Metric("average_drop", "drop", False, "confidence", of_network(average_drop), ("network",), "drop"),
+    Metric("average_increase", "increase", True, "confidence", of_network(average_increase), ("network",), "increase"),
+    Metric("road-morf", "ROAD", False, "confidence", of_network(road, order="morf"), ("network",), "road"),
+    Metric("road-lerf", "ROAD", True, "confidence", of_network(road, order="lerf"), ("network",), "road"),
+)

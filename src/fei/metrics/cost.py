@@ -12,12 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-HIGHER_IS_BETTER: dict[str, bool | None] = {
-    "forwards": False,
-    "backwards": False,
-    "seconds": False,
-    "peak_bytes": False,
-}
+from fei.metrics.declaration import Metric
 
 Result = TypeVar("Result")
 
@@ -134,3 +129,11 @@ def _peak_memory(device: torch.device) -> int | None:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, the others kilobytes
+
+
+METRICS = (
+    Metric("seconds", "seconds", False, "cost", format=".1f"),
+    Metric("forwards", "forwards", False, "cost", format="d"),
+    Metric("backwards", "backwards", False, "cost", format="d"),
+    Metric("peak_bytes", "peak bytes", False, "cost", format="d", detail=True),
+)

@@ -7,9 +7,9 @@ image passes the network once, whatever is read from it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +24,13 @@ from fei.core.scoring import evaluate as score_of
 from fei.core.sites import Site, find_layer
 from fei.errors import InputError, ModelError
 from fei.metrics.curve import Curve
-from fei.metrics.perturbation import Job, Perturbations, check_maps, tie_fraction
+from fei.metrics.declaration import Metric, Need, Subject
+from fei.metrics.perturbation import Perturbations, PerturbedRow, check_maps, tie_fraction
 from fei.metrics.similarity import Similarity, similarity
 from fei.models.layers import feature_layers
 from fei.progress import Progress, reporter
 from fei.protocols import Protocol, get
 from fei.references import ReferenceSpec
-
-HIGHER_IS_BETTER = {"insertion": True, "deletion": False, "mse": False, "cosine": True, "pearson": True}
 
 
 @dataclass(frozen=True)
@@ -55,18 +54,36 @@ class Evaluation:
     forwards: float
 
 
+class PassOptions(TypedDict, total=False):
+    """What `internal` takes by name, and the others too.
+
+    Attributes:
+        protocol: Id or object, see `fei.protocols`; "fei-paper" by default.
+        reference: R, where the protocol leaves it to the call; by default the random colour that FEI uses with the
+            same seed.
+        generator: Supplies the seed of R and of the order of ties; 0 without.
+        batch_size: Rows in one forward pass.
+        progress: ``True`` for a progress bar, or a callable on (forwards done, in all).
+    """
+
+    protocol: str | Protocol
+    reference: ReferenceSpec
+    generator: torch.Generator | None
+    batch_size: int | None
+    progress: bool | Progress
+
+
+class CurveOptions(PassOptions, total=False):
+    """What `insertion`, `deletion` and `evaluate` take by name: besides, a score in place of the protocol's.
+
+    The id of the protocol then carries a note of it.
+    """
+
+    score: Score | None
+
+
 def insertion(
-    model: nn.Module,
-    inputs: Tensor,
-    maps: Tensor,
-    target: Target = None,
-    *,
-    protocol: str | Protocol = "fei-paper",
-    reference: ReferenceSpec = None,
-    score: Score | None = None,
-    generator: torch.Generator | None = None,
-    batch_size: int | None = None,
-    progress: bool | Progress = False,
+    model: nn.Module, inputs: Tensor, maps: Tensor, target: Target = None, **options: Unpack[CurveOptions]
 ) -> Curve:
     """φ as the least important pixels are replaced: V_Ins, higher is better.
 
@@ -75,34 +92,16 @@ def insertion(
         inputs: Images (N, C, H, W).
         maps: Their attribution maps (N, 1, H, W).
         target: As in `fei.FEI.explain`; ``None`` for the model's top class.
-        protocol: Id or object, see `fei.protocols`.
-        reference: R, where the protocol leaves it to the call; by default the random colour that FEI uses with the
-            same seed.
-        score: In place of the protocol's; the id then carries a note of it.
-        generator: Supplies the seed of R and of the order of ties; 0 without.
-        batch_size: Rows in one forward pass.
-        progress: ``True`` for a progress bar, or a callable on (forwards done, in all).
+        options: See `CurveOptions`.
     """
-    run = _Run(model, inputs, maps, target, protocol, reference, score, generator, batch_size, ["insertion"], [])
-    return run.measure(progress).curve("insertion")
+    return _Run(model, inputs, maps, target, ["insertion"], [], **options).measure().curve("insertion")
 
 
 def deletion(
-    model: nn.Module,
-    inputs: Tensor,
-    maps: Tensor,
-    target: Target = None,
-    *,
-    protocol: str | Protocol = "fei-paper",
-    reference: ReferenceSpec = None,
-    score: Score | None = None,
-    generator: torch.Generator | None = None,
-    batch_size: int | None = None,
-    progress: bool | Progress = False,
+    model: nn.Module, inputs: Tensor, maps: Tensor, target: Target = None, **options: Unpack[CurveOptions]
 ) -> Curve:
     """φ as the most important pixels are replaced: V_Del, lower is better; arguments as for `insertion`."""
-    run = _Run(model, inputs, maps, target, protocol, reference, score, generator, batch_size, ["deletion"], [])
-    return run.measure(progress).curve("deletion")
+    return _Run(model, inputs, maps, target, ["deletion"], [], **options).measure().curve("deletion")
 
 
 def internal(
@@ -111,11 +110,7 @@ def internal(
     maps: Tensor,
     *,
     layers: Sequence[str] | None = None,
-    protocol: str | Protocol = "fei-paper",
-    reference: ReferenceSpec = None,
-    generator: torch.Generator | None = None,
-    batch_size: int | None = None,
-    progress: bool | Progress = False,
+    **options: Unpack[PassOptions],
 ) -> dict[str, Similarity]:
     """How far activations along the insertion curve are from the original's (paper, section 3.5).
 
@@ -125,17 +120,12 @@ def internal(
         maps: Their attribution maps (N, 1, H, W).
         layers: Module names (a unique ending will do; ``#n`` picks one call), by default the model's
             `feature_layers`, or those found in it.
-        protocol: Whose insertion curve to follow; its end points are left out.
-        reference: As for `insertion`.
-        generator: As for `insertion`.
-        batch_size: As for `insertion`.
-        progress: As for `insertion`.
+        options: See `PassOptions`; the end points of the protocol's insertion curve are left out.
 
     Returns:
         For each layer MSE, cosine and Pearson, each (N,).
     """
-    run = _Run(model, inputs, maps, None, protocol, reference, None, generator, batch_size, ["insertion"], layers)
-    return run.measure(progress).internal()
+    return _Run(model, inputs, maps, None, ["insertion"], layers, **options).measure().internal()
 
 
 def evaluate(
@@ -145,20 +135,13 @@ def evaluate(
     target: Target = None,
     *,
     layers: Sequence[str] | None = None,
-    protocol: str | Protocol = "fei-paper",
-    reference: ReferenceSpec = None,
-    score: Score | None = None,
-    generator: torch.Generator | None = None,
-    batch_size: int | None = None,
-    progress: bool | Progress = False,
+    **options: Unpack[CurveOptions],
 ) -> Evaluation:
     """Insertion, deletion and internal faithfulness; every perturbed image passes the network once.
 
     Arguments as for `insertion` and `internal`.
     """
-    curves = ["insertion", "deletion"]
-    run = _Run(model, inputs, maps, target, protocol, reference, score, generator, batch_size, curves, layers)
-    run.measure(progress)
+    run = _Run(model, inputs, maps, target, ["insertion", "deletion"], layers, **options).measure()
     return Evaluation(
         run.curve("insertion"),
         run.curve("deletion"),
@@ -167,6 +150,35 @@ def evaluate(
         run.chosen,
         run.forwards / len(run.x),
     )
+
+
+def _evaluated(subject: Subject) -> Evaluation:
+    """All metrics of a map under one protocol.
+
+    Both curves pass the network even where only the inside is asked for: with other batches the last digits would
+    depend on what was asked for together.
+    """
+    return evaluate(*subject.given, layers=subject.layers, protocol=subject.protocol, **subject.options)
+
+
+def _ties(subject: Subject) -> Tensor:
+    return subject.once(_evaluated).insertion.ties
+
+
+def _inside(name: str) -> Callable[[Subject], dict[str, Tensor]]:
+    return lambda subject: {layer: getattr(one, name) for layer, one in subject.once(_evaluated).internal.items()}
+
+
+_OUTSIDE: tuple[Need, ...] = ("network", "protocol")
+_LAYERS: tuple[Need, ...] = ("network", "protocol", "layers")
+METRICS = (
+    Metric("insertion", "insertion", True, "external", lambda subject: subject.once(_evaluated).insertion, _OUTSIDE),
+    Metric("deletion", "deletion", False, "external", lambda subject: subject.once(_evaluated).deletion, _OUTSIDE),
+    Metric("ties", "ties", None, "external", _ties, _OUTSIDE, format=".0%", detail=True),
+    Metric("mse", "MSE", False, "internal", _inside("mse"), _LAYERS, format=".4g", logarithmic=True),
+    Metric("cosine", "cosine", True, "internal", _inside("cosine"), _LAYERS),
+    Metric("pearson", "Pearson", True, "internal", _inside("pearson"), _LAYERS),
+)
 
 
 class _Run:
@@ -178,17 +190,19 @@ class _Run:
         inputs: Tensor,
         maps: Tensor,
         target: Target,
-        protocol: str | Protocol,
-        reference: ReferenceSpec,
-        score: Score | None,
-        generator: torch.Generator | None,
-        batch_size: int | None,
         curves: Sequence[str],
         layers: Sequence[str] | None,
+        *,
+        protocol: str | Protocol = "fei-paper",
+        reference: ReferenceSpec = None,
+        score: Score | None = None,
+        generator: torch.Generator | None = None,
+        batch_size: int | None = None,
+        progress: bool | Progress = False,
     ) -> None:
         self.x = check_inputs(inputs)
         check_mode(model)
-        self.model, self.target = model, target
+        self.model, self.target, self.progress = model, target, progress
         self.rows = check_batch_size(batch_size) or default_rows(self.x)
         self.protocol = get(protocol)
         self.score = self.protocol.score if score is None else score
@@ -199,9 +213,9 @@ class _Run:
         self.perturbed = Perturbations(self.protocol, model, self.x, flat, reference, seed_of(generator), curves)
         if self.sites and not any(0 < n < self.perturbed.total for n in self.perturbed.counts["insertion"]):
             raise InputError(
-                f"protocol {self.protocol.id} replaces none or all of the {self.perturbed.total} value(s) of these "
+                f"Protocol {self.protocol.id} replaces none or all of the {self.perturbed.total} value(s) of these "
                 "images, which leaves no point at which to compare activations; use larger images, another protocol, "
-                "or layers=[]"
+                "or layers=[]."
             )
         self.forwards, self._layout = 0, Layout()
         self.chosen = torch.full((len(self.x),), -1, device=self.x.device)
@@ -214,33 +228,35 @@ class _Run:
         if layers is not None and not layers:
             return [], []
         if layers is not None and (isinstance(layers, str) or not isinstance(layers, Sequence)):
-            raise InputError(f"`layers` must be a list of module names, or None; got {layers!r}")
+            raise InputError(f"`layers` is {layers!r}; give a list of module names, or None.")
         names = list(layers if layers is not None else feature_layers(self.model, self.x))
         with explained_failure(self.x):
             flow, _ = trace(self.model, self.x[:1])
         return names, [find_layer(self.model, flow, name) for name in names]
 
     @torch.no_grad()
-    def measure(self, progress: bool | Progress) -> _Run:
+    def measure(self) -> _Run:
         """Run the forwards."""
-        jobs = {i: self.perturbed.jobs(i) for i in range(len(self.x))}
-        with reporter(progress, sum(map(len, jobs.values()))) as tick:
+        altered = [self.perturbed.rows(i) for i in range(len(self.x))]
+        with reporter(self.progress, sum(map(len, altered))) as tick:
             # as many images at a time as fill a batch, so that few originals' activations are kept
-            step = max(1, self.rows // max(1, len(jobs[0])))
+            step = max(1, self.rows // max(1, len(altered[0])))
             for first in range(0, len(self.x), step):
                 images = range(first, min(first + step, len(self.x)))
                 originals = self._read_originals(images)
-                pending = [job for i in images for job in jobs[i]]
+                pending = [row for i in images for row in altered[i]]
                 for start in range(0, len(pending), self.rows):
                     self._read(pending[start : start + self.rows], originals, first)
                     for _ in pending[start : start + self.rows]:
                         tick()
         self._share_ends()
         if not all(scores.isfinite().all() for scores in self._scores.values()):
-            raise ModelError("the score on a perturbed image is NaN or infinite; check the network's precision")
+            raise ModelError("The score on a perturbed image is NaN or infinite; check the network's precision.")
         for name, table in zip(self.names, self._similar, strict=True):
             if not all(values.isfinite().all() for values in vars(table).values()):
-                raise ModelError(f"activations of {name!r} are NaN, infinite or too large to be compared")
+                raise ModelError(
+                    f"Activations of {name!r} are NaN, infinite or too large to compare; check the network's precision."
+                )
         return self
 
     def _forward(self, batch: Tensor, visit: Visitor) -> Any:
@@ -267,28 +283,28 @@ class _Run:
         given = check_target(self.target, len(self.x), logits.shape[1])
         chosen = predicted if given is None else given.to(predicted)[images.start : images.stop]
         if self.protocol.top_class_only and not torch.equal(chosen, predicted):
-            raise InputError(f"protocol {self.protocol.id} scores the model's top class only; leave `target` out")
+            raise InputError(f"Protocol {self.protocol.id} scores the model's top class only; leave `target` out.")
         self.chosen[images.start : images.stop] = chosen
 
-    def _read(self, jobs: list[Job], originals: list[Tensor], first: int) -> None:
+    def _read(self, batch: list[PerturbedRow], originals: list[Tensor], first: int) -> None:
         by_image: dict[int, list[int]] = {}
-        for row, job in enumerate(jobs):
-            if job.curve == "insertion":
-                by_image.setdefault(job.image, []).append(row)
+        for place, row in enumerate(batch):
+            if row.curve == "insertion":
+                by_image.setdefault(row.image, []).append(place)
 
         def compare(i: int, value: Tensor) -> None:
-            for image, rows in by_image.items():
-                # an image's jobs stand together, so a slice will do and nothing is copied
-                result = similarity(originals[i][image - first], value[rows[0] : rows[-1] + 1])
-                points = [jobs[row].point for row in rows]
+            for image, places in by_image.items():
+                # an image's rows stand together, so a slice will do and nothing is copied
+                result = similarity(originals[i][image - first], value[places[0] : places[-1] + 1])
+                points = [batch[place].point for place in places]
                 for name, numbers in vars(result).items():
                     table = getattr(self._similar[i], name)
                     table[image, points] = numbers.to(table)
 
-        output = self._forward(self.perturbed.make(jobs), compare)
-        phi = score_of(output, self.target, self.chosen[[job.image for job in jobs]], self.score).tolist()
-        for job, value in zip(jobs, phi, strict=True):
-            self._scores[job.curve][job.image, job.point] = value
+        output = self._forward(self.perturbed.make(batch), compare)
+        phi = score_of(output, self.target, self.chosen[[row.image for row in batch]], self.score).tolist()
+        for row, value in zip(batch, phi, strict=True):
+            self._scores[row.curve][row.image, row.point] = value
 
     def _share_ends(self) -> None:
         """Where everything is replaced by the same, both curves end in one image, which passed for insertion."""
@@ -308,7 +324,7 @@ class _Run:
             self.protocol.area(scores, fractions),
             self.protocol.id + note,
             self.ties,
-            HIGHER_IS_BETTER[name],
+            name == "insertion",
         )
 
     def internal_curves(self) -> dict[str, Similarity]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,7 @@ from torch import Tensor
 from fei.core.checks import check_size
 from fei.errors import InputError
 from fei.metrics._maps import check_map_batch
-
-HIGHER_IS_BETTER: dict[str, bool | None] = {"pointing_game": True, "energy_pointing_game": True}
+from fei.metrics.declaration import Metric, Need, Subject
 
 Box = Sequence[float] | Tensor
 Objects = Tensor | Sequence[Box | Sequence[Box]]
@@ -73,16 +72,16 @@ def _object_masks(objects: Objects, maps: Tensor) -> Tensor:
         masks = objects[:, 0] if objects.ndim == 4 and objects.shape[1] == 1 else objects
         if masks.shape != maps.shape:
             raise InputError(
-                f"the masks have shape {tuple(objects.shape)}; expected {tuple(maps.shape)}, the shape of the maps"
+                f"The masks have shape {tuple(objects.shape)}; expected {tuple(maps.shape)}, the shape of the maps."
             )
         empty = (~masks.flatten(1).any(1)).nonzero()
         if len(empty):
-            raise InputError(f"the mask of image {empty[0].item()} is empty; leave out images without an object")
+            raise InputError(f"The mask of image {empty[0].item()} is empty; leave out images without an object.")
         return masks.cpu()
     if not isinstance(objects, (Tensor, Sequence)) or isinstance(objects, str) or len(objects) != len(maps):
         raise InputError(
             f"`objects` must be boolean masks (N, H, W), or one entry of boxes (x0, y0, x1, y1) for each of the "
-            f"{len(maps)} map(s); got {_described(objects)}"
+            f"{len(maps)} map(s); got {_described(objects)}."
         )
     return torch.stack([_boxes_mask(boxes, index, maps.shape[1:]) for index, boxes in enumerate(objects)])
 
@@ -95,7 +94,7 @@ def _boxes_mask(boxes: Any, index: int, size: torch.Size) -> Tensor:
     corners = corners[None] if corners.ndim == 1 else corners
     if corners.ndim != 2 or corners.shape[1] != 4 or not len(corners) or not corners.isfinite().all():
         raise InputError(
-            f"the object of image {index} must be one box (x0, y0, x1, y1) or a list of them, all finite; got {boxes!r}"
+            f"The object of image {index} is {boxes!r}; give one box (x0, y0, x1, y1) or a list of them, all finite."
         )
     x0, y0, x1, y1 = corners[:, :, None].unbind(1)
     x, y = (torch.arange(length, dtype=torch.float64) + 0.5 for length in (size[1], size[0]))
@@ -103,8 +102,8 @@ def _boxes_mask(boxes: Any, index: int, size: torch.Size) -> Tensor:
     empty = (~each.flatten(1).any(1)).nonzero()
     if len(empty):
         raise InputError(
-            f"the box {corners[empty[0, 0]].tolist()} of image {index} covers no pixel of its map, which is {size[1]} "
-            f"wide and {size[0]} high; give (x0, y0, x1, y1) in pixels of the map, with x0 < x1 and y0 < y1"
+            f"The box {corners[empty[0, 0]].tolist()} of image {index} covers no pixel of its map, which is {size[1]} "
+            f"wide and {size[0]} high; give (x0, y0, x1, y1) in pixels of the map, with x0 < x1 and y0 < y1."
         )
     return each.any(0)
 
@@ -113,3 +112,15 @@ def _described(objects: Any) -> str:
     if isinstance(objects, Tensor):
         return f"a {objects.dtype} tensor of shape {tuple(objects.shape)}"
     return f"{len(objects)} entries" if isinstance(objects, (list, tuple)) else type(objects).__name__
+
+
+def _play(game: Callable[[Tensor, Objects], Tensor]) -> Callable[[Subject], Tensor | None]:
+    """None for an image without an object to point at, or with one that was cut off with the border."""
+    return lambda subject: game(subject.maps, [subject.boxes]) if subject.boxes else None
+
+
+_BOX: tuple[Need, ...] = ("boxes",)
+METRICS = (
+    Metric("pointing_game", "pointing game", True, "localization", _play(pointing_game), _BOX, "pointing"),
+    Metric("energy_pointing_game", "energy in box", True, "localization", _play(energy_pointing_game), _BOX, "energy"),
+)

@@ -23,11 +23,11 @@ def check_maps(maps: Tensor, inputs: Tensor) -> Tensor:
     if flat.shape != shape:
         raise InputError(
             f"`maps` has shape {tuple(maps.shape)}; expected ({shape[0]}, 1, {shape[1]}, {shape[2]}) for inputs of "
-            f"shape {tuple(inputs.shape)}; upsample or reduce the maps first"
+            f"shape {tuple(inputs.shape)}; upsample or reduce the maps first."
         )
     flat = flat.detach() if flat.dtype in (torch.float32, torch.float64) else flat.detach().double()
     if not flat.isfinite().all():
-        raise InputError("`maps` holds NaN or infinite values; a map must rank every pixel")
+        raise InputError("`maps` holds NaN or infinite values; a map must rank every pixel.")
     return flat.to(inputs.device)
 
 
@@ -40,7 +40,7 @@ def tie_fraction(maps: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Job:
+class PerturbedRow:
     """One perturbed image: which image, which curve, which point of it."""
 
     image: int
@@ -92,29 +92,29 @@ class Perturbations:
         """Whether both curves hold the image in which everything is replaced, by the same."""
         return len(self.counts) == 2 and self._same and all(self.total in counts for counts in self.counts.values())
 
-    def jobs(self, image: int) -> list[Job]:
+    def rows(self, image: int) -> list[PerturbedRow]:
         """The perturbed images that have to pass the network: not the original, and a shared end only once."""
         return [
-            Job(image, curve, point)
+            PerturbedRow(image, curve, point)
             for curve, counts in self.counts.items()
             for point, n in enumerate(counts)
             if n > 0 and not (self.shares_end and curve == "deletion" and n == self.total)
         ]
 
-    def make(self, jobs: Sequence[Job]) -> Tensor:
-        """The perturbed images of some jobs."""
+    def make(self, rows: Sequence[PerturbedRow]) -> Tensor:
+        """The perturbed images of some rows."""
         device = self._inputs.device
-        index = torch.tensor([job.image for job in jobs], device=device)
+        index = torch.tensor([row.image for row in rows], device=device)
         # deletion replaces ranks below n; insertion, which replaces the bottom n, ranks from total − n on
         edges = torch.tensor(
-            [n if j.curve == "deletion" else self.total - n for j in jobs for n in [self.counts[j.curve][j.point]]],
+            [n if j.curve == "deletion" else self.total - n for j in rows for n in [self.counts[j.curve][j.point]]],
             device=device,
         )
-        deletes = torch.tensor([job.curve == "deletion" for job in jobs], device=device)
+        deletes = torch.tensor([row.curve == "deletion" for row in rows], device=device)
         above = self._ranks[index] < edges[:, None]
         replaced = (above == deletes[:, None]).view(-1, *self._shape)
         x = self._inputs[index]
-        fill = torch.stack([self.reference[job.curve][job.image] for job in jobs])
+        fill = torch.stack([self.reference[row.curve][row.image] for row in rows])
         return torch.where(replaced, fill, x)
 
     def _replacements(
@@ -123,7 +123,7 @@ class Perturbations:
         spec = protocol.replacement
         if isinstance(spec, tuple):
             if reference is not None:
-                raise InputError(f"protocol {protocol.id} fixes what replaces pixels; leave `reference` out")
+                raise InputError(f"Protocol {protocol.id} fixes what replaces pixels; leave `reference` out.")
             makers = dict(zip(("insertion", "deletion"), spec, strict=True))
             self._same = spec[0] is spec[1]
             return {curve: makers[curve](self._inputs, model) for curve in self.counts}

@@ -27,14 +27,21 @@ from fei.metrics._maps import check_map_pair, unit_scale
 from fei.metrics._progress import part
 from fei.metrics._weights import select_layers, weight_layers
 from fei.metrics.agreement import rank_correlation
+from fei.metrics.declaration import Metric
 from fei.metrics.perturbation import check_maps
 from fei.progress import Progress, reporter
 from fei.references import ReferenceSpec
 
 MODES = ("cascading", "independent")
-SIMILARITIES = ("ssim", "spearman", "spearman_abs", "hog")
+METRICS = (
+    Metric("ssim", "SSIM", None, "sanity"),
+    Metric("spearman", "Spearman", None, "sanity"),
+    Metric("spearman_abs", "Spearman of |map|", None, "sanity"),
+    Metric("hog", "HOG", None, "sanity"),
+)
+SIMILARITIES = tuple(metric.name for metric in METRICS)
 _SMALLEST = 7  # the side of SSIM's window
-_UNITS = 100  # ticks of the progress bar a stage
+_UNITS = 100  # ticks of the progress bar per stage
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ def cascading_randomization(
         inputs: Images (N, C, H, W), at least 7×7.
         target: As in `fei.FEI.explain`; ``None`` for the original network's top class.
         layers: How many layers from the top, or names (a unique ending will do); all if not given.
-        mode: "cascading": each stage adds a layer, from the logits down; "independent": one layer a stage.
+        mode: "cascading": each stage adds a layer, from the logits down; "independent": one layer per stage.
         reference: R, for methods that replace pixels; the same at all stages.
         generator: Supplies the seed of the new weights (0 without) and of the method.
         batch_size: Rows in one forward pass.
@@ -89,9 +96,9 @@ def cascading_randomization(
     check_mode(model)
     rows = check_batch_size(batch_size)
     if mode not in MODES:
-        raise InputError(f"unknown mode {mode!r}; choose one of {', '.join(MODES)}")
+        raise InputError(f"Unknown mode {mode!r}; choose one of {', '.join(MODES)}.")
     if min(x.shape[2:]) < _SMALLEST:
-        raise InputError(f"`inputs` must be at least {_SMALLEST} pixels a side to compare maps; got {tuple(x.shape)}")
+        raise InputError(f"`inputs` must have at least {_SMALLEST} pixels per side; got {tuple(x.shape)}.")
     attribute = _attribution(create(method) if isinstance(method, str) else method, reference, generator, rows)
     seed = seed_of(generator)
     # a copy made under the caller's inference mode could not take part in back-propagation
@@ -128,7 +135,7 @@ def map_similarity(originals: Tensor, others: Tensor) -> dict[str, Tensor]:
     """How alike maps look, by the four measures of `Randomization.similarity`, each (N,).
 
     SSIM is scikit-image's with its window of 7×7 pixels; HOG features are its too, with 9 orientations, blocks of 3×3
-    cells and cells of 16×16 pixels, smaller where the map has no three of them a side.
+    cells and cells of 16×16 pixels, smaller where the map has no three of them per side.
 
     Args:
         originals: Maps (N, 1, H, W), at least 7×7.
@@ -139,7 +146,7 @@ def map_similarity(originals: Tensor, others: Tensor) -> dict[str, Tensor]:
 
     originals, others = check_map_pair(originals, others)
     if min(originals.shape[1:]) < _SMALLEST:
-        raise InputError(f"maps must be at least {_SMALLEST} pixels a side; got {tuple(originals.shape)}")
+        raise InputError(f"Maps must be at least {_SMALLEST} pixels per side; got {tuple(originals.shape)}.")
     first, second = unit_scale(originals).numpy(), unit_scale(others).numpy()
     cell = min(16, min(first.shape[1:]) // 3)
 
@@ -169,8 +176,8 @@ def _copy(model: nn.Module) -> nn.Module:
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelError(
-            f"the network cannot be copied, and its own weights are not to be touched: {reason}; make "
-            "copy.deepcopy(model) work"
+            f"The network cannot be copied, and its own weights are not to be touched: {reason}; make "
+            "copy.deepcopy(model) work."
         ) from error
 
 
@@ -188,12 +195,12 @@ def _attribution(
 ) -> Callable[[nn.Module, Tensor, Target, Progress], Tensor]:
     """A method as a function of (model, inputs, target, progress); a plain callable gets the keywords it takes."""
     if not callable(method):
-        raise InputError(f"`method` must be a name or a callable on (model, inputs, target); got {method!r}")
+        raise InputError(f"`method` must be a name or a callable on (model, inputs, target); got {method!r}.")
     parameters = inspect.signature(method).parameters.values()
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     known = {parameter.name for parameter in parameters}
     if reference is not None and not takes_all and "reference" not in known:
-        raise InputError("this method takes no reference; leave `reference` out")
+        raise InputError("This method takes no reference; leave `reference` out.")
 
     def attribute(model: nn.Module, inputs: Tensor, target: Target, progress: Progress) -> Tensor:
         offered: dict[str, Any] = {

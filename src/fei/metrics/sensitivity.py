@@ -18,9 +18,8 @@ from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target
 from fei.errors import ModelError
 from fei.metrics._class_scores import ClassScores
+from fei.metrics.declaration import Metric, of_network
 from fei.metrics.perturbation import check_maps
-
-HIGHER_IS_BETTER: dict[str, bool | None] = {"infidelity": False, "max_sensitivity": False}
 
 Perturb = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -169,7 +168,7 @@ def _gaussian(deviation: float, source: torch.Generator) -> Perturb:
 
 
 def _draws(draw: Callable[..., Tensor], images: Tensor, source: torch.Generator) -> Tensor:
-    # one draw an image: how many are asked for at a time must not change what they are
+    # one draw per image: how many are asked for at a time must not change what they are
     return torch.stack([draw(images.shape[1:], generator=source) for _ in images]).to(images)
 
 
@@ -177,5 +176,11 @@ def _captum_metrics() -> Any:
     try:
         from captum import metrics
     except ImportError as error:
-        raise ModelError("captum is needed for this metric and is not installed; run: pip install captum") from error
+        raise ModelError("Captum is needed for this metric and is not installed; run: pip install captum.") from error
     return metrics
+
+
+METRICS = (
+    Metric("infidelity", "infidelity", False, measure=of_network(infidelity), needs=("network",), format=".4g"),
+    Metric("max_sensitivity", "maximal sensitivity", False, format=".4g"),
+)

@@ -57,14 +57,14 @@ class Mean:
         self._values: list[Tensor] = []
 
     def update(self, values: Tensor | Sequence[float]) -> None:
-        """Add a batch of numbers, one an image."""
+        """Add a batch of numbers, one per image."""
         self._values.append(_check_values(values))
 
     def compute(self) -> Summary:
         """Summarise all numbers so far."""
         values = torch.cat(self._values) if self._values else torch.empty(0)
         if not len(values):
-            raise InputError("there is nothing to summarise; call update() with at least one number first")
+            raise InputError("There is nothing to summarise; call update() with at least one number first.")
         low, high = bootstrap_interval(values, self._level, self._resamples, self._seed)
         std = values.std().item() if len(values) > 1 else math.nan
         return Summary(values.mean().item(), std, len(values), low, high)
@@ -80,7 +80,7 @@ def bootstrap_interval(
     about its spread: NaN.
 
     Args:
-        values: One number an image.
+        values: One number per image.
         level: Share of intervals that hold the true mean, for many images.
         resamples: How many samples.
         seed: Of a generator of its own.
@@ -90,10 +90,10 @@ def bootstrap_interval(
     """
     _check_interval(level, resamples)
     if not isinstance(seed, int) or seed < 0:
-        raise InputError(f"`seed` must be a whole number of at least 0; got {seed!r}")
+        raise InputError(f"`seed` must be a whole number of at least 0; got {seed!r}.")
     numbers = _check_values(values).numpy()
     if not len(numbers):
-        raise InputError("`values` is empty; a bootstrap interval needs at least one number")
+        raise InputError("`values` is empty; a bootstrap interval needs at least one number.")
     if len(numbers) == 1:
         return math.nan, math.nan
     generator = np.random.default_rng(seed)
@@ -112,18 +112,18 @@ def _check_values(values: Tensor | Sequence[float]) -> Tensor:
     try:
         numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu").detach()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise InputError(f"`values` must hold one number an image; got {type(values).__name__}") from error
+        raise InputError(f"`values` must hold one number per image; got {type(values).__name__}.") from error
     if numbers.ndim != 1:
-        raise InputError(f"`values` must hold one number an image, shape (N,); got {tuple(numbers.shape)}")
+        raise InputError(f"`values` must hold one number per image, shape (N,); got {tuple(numbers.shape)}.")
     if not numbers.square().sum().isfinite():
         raise InputError(
             "`values` holds NaN or infinite numbers, or some too large to add up; leave out or repair the images they "
-            "come from"
+            "come from."
         )
     return numbers
 
 
 def _check_interval(level: float, resamples: int) -> None:
     if not isinstance(level, (int, float)) or not 0 < level < 1:
-        raise InputError(f"`level` must lie between 0 and 1; got {level!r}")
+        raise InputError(f"`level` must lie between 0 and 1; got {level!r}.")
     check_count("resamples", resamples)

@@ -33,8 +33,8 @@ class Trials:
     Args:
         model: The classifier.
         black: x, (C, H, W), or ``None`` where the model says what is black.
-        targets: A class, one a trial, or ``None`` to draw them.
-        references: One R, one a trial, or ``None`` to draw colours.
+        targets: A class, one per trial, or ``None`` to draw them.
+        references: One R, one per trial, or ``None`` to draw colours.
         count: How many trials.
         seed: Of the draws; each depends on it and on the trial's number alone.
 
@@ -58,12 +58,12 @@ class Trials:
         self.in_black = self._logits(self.x).softmax(1)[0]
         self._top = int(self.in_black.argmax())
         if len(self.in_black) < 2:
-            raise InputError("the black-image test needs at least two classes; this network has a single logit")
+            raise InputError("The black-image test needs at least two classes; this network has a single logit.")
         if targets is not None:
-            given = class_indices(targets, "`targets` must be a class index, or one a trial").numel()
+            given = class_indices(targets, "`targets` must be a class index, or one per trial").numel()
             if given not in {1, count}:
                 raise InputError(
-                    f"`targets` has {given} entries for {count} trial(s); give one for each, or one for all"
+                    f"`targets` has {given} entries for {count} trial(s); give one for each, or one for all."
                 )
         self._targets = check_target(targets, count, len(self.in_black))
 
@@ -72,8 +72,8 @@ class Trials:
         drawn = [trial for number in range(self._count) if (trial := self._trial(number)) is not None]
         if not drawn:
             raise InputError(
-                "no trial is left: in each of them the network sees the target in the black image or in the reference; "
-                "give other targets or references"
+                "No trial is left: in each of them the network sees the target in the black image or in the reference; "
+                "give other targets or references."
             )
         return drawn
 
@@ -103,7 +103,7 @@ class Trials:
 
     @torch.no_grad()
     def _logits(self, image: Tensor) -> Tensor:
-        # one image a pass: a prediction must not depend on what else is drawn
+        # one image per pass: a prediction must not depend on what else is drawn
         with explained_failure(image[None]):
             output = self._model(image[None])
         return finite(logits_of(output, 1))
@@ -112,7 +112,7 @@ class Trials:
 def finite(logits: Tensor) -> Tensor:
     """Logits, if they are numbers."""
     if not logits.isfinite().all():
-        raise ModelError("the model's output holds NaN or infinite values; check its weights and its input range")
+        raise ModelError("The model's output holds NaN or infinite values; check its weights and its input range.")
     return logits
 
 
@@ -120,8 +120,8 @@ def _pixel_range(model: nn.Module) -> tuple[float, float]:
     known: tuple[float, float] | None = getattr(model, "pixel_range", None)
     if known is None:
         raise InputError(
-            "the colours of this network's input space are not known; wrap it in fei.models.Classifier, or give "
-            "`references`, shape (trials, C, 1, 1)"
+            "The colours of this network's input space are not known; wrap it in fei.models.Classifier, or give "
+            "`references`, shape (trials, C, 1, 1)."
         )
     return known
 
@@ -132,33 +132,33 @@ def _black(model: nn.Module, black: Tensor | None) -> Tensor:
         known, side = getattr(model, "pixel_range", None), getattr(model, "input_size", None)
         if known is None or side is None:
             raise InputError(
-                "what is black to this network is not known; wrap it in fei.models.Classifier, or give `black`, shape "
-                "(C, H, W), and `references`"
+                "What is black to this network is not known; wrap it in fei.models.Classifier, or give `black`, shape "
+                "(C, H, W), and `references`."
             )
         return like.new_full((3, side, side), known[0], requires_grad=False)
     if not isinstance(black, Tensor) or black.ndim != 3 or not black.numel():
         got = tuple(black.shape) if isinstance(black, Tensor) else type(black).__name__
-        raise InputError(f"`black` must be a tensor of one image (C, H, W); got {got}")
+        raise InputError(f"`black` must be a tensor of one image (C, H, W); got {got}.")
     if not black.isfinite().all():
-        raise InputError("`black` holds NaN or infinite values; replace them before the call")
+        raise InputError("`black` holds NaN or infinite values; replace them before the call.")
     return black.detach().to(like).clone()
 
 
 def _checked_references(references: Tensor, x: Tensor, count: int) -> Tensor:
-    """One R a trial."""
+    """One R per trial."""
     wanted = f"(1 or {count}, {x.shape[0]}, 1 or {x.shape[1]}, 1 or {x.shape[2]})"
     if not isinstance(references, Tensor):
-        raise InputError(f"`references` must be a tensor of shape {wanted}; got {type(references).__name__}")
+        raise InputError(f"`references` must be a tensor of shape {wanted}; got {type(references).__name__}.")
     rows, *shape = references.shape or (0,)
     if references.ndim != 4 or rows not in {1, count} or shape[0] != len(x) or not _broadcasts(shape, x):
-        raise InputError(f"`references` must have the shape {wanted}; got {tuple(references.shape)}")
+        raise InputError(f"`references` must have the shape {wanted}; got {tuple(references.shape)}.")
     if not references.isfinite().all():
-        raise InputError("`references` holds NaN or infinite values; replace them before the call")
+        raise InputError("`references` holds NaN or infinite values; replace them before the call.")
     values = references.detach().to(x)
     for number, reference in enumerate(values):
         if _is_black(reference, x):
             raise InputError(
-                f"reference {number} is as black as the image, and then every method passes; give another colour"
+                f"Reference {number} is as black as the image, and then every method passes; give another colour."
             )
     return values.expand(count, -1, -1, -1)
 

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fei.metrics import Evaluation
+from fei.metrics import Evaluation, describe
 from fei.report.overlay import Pixels, bare, notebook_figure, overlay, shortened
 
 _COLUMN, _ROW = 1.75, 1.75
@@ -88,9 +88,9 @@ def _plots(figure: Any, evaluations: Mapping[str, Evaluation]) -> None:
             axis.plot(range(len(layers)), values, marker="o", markersize=3, **style)
             names = [layer.removeprefix("network.") for layer in layers]
             axis.set_xticks(range(len(layers)), names, rotation=45, ha="right", fontsize=6)
-    titles = ("insertion ↑", "deletion ↓", "cosine inside ↑", "MSE inside ↓")
-    for axis, title in zip(axes, titles, strict=True):
-        axis.set_title(title, fontsize=9)
+    for axis, told in zip(axes, map(describe, ("insertion", "deletion", "cosine", "mse")), strict=True):
+        where = " inside" if "layers" in told.needs else ""
+        axis.set_title(f"{told.title}{where} {told.arrow}", fontsize=9)
         axis.tick_params(labelsize=7)
         axis.spines[["top", "right"]].set_visible(False)
     for axis in axes[:2]:

@@ -164,7 +164,7 @@ class Inquiry:
         counts = perturbations.counts
         top: dict[str, list[list[Guess]]]
         top = {curve: [best[0]] * len(counts[curve]) for curve in counts}  # the original, where nothing is replaced
-        for row, guess in zip(perturbations.jobs(0), best[1:], strict=True):
+        for row, guess in zip(perturbations.rows(0), best[1:], strict=True):
             top[row.curve][row.point] = guess
         if perturbations.shares_end:  # the image in which all is replaced passed the network once, for insertion
             ends = {curve: counts[curve].index(perturbations.total) for curve in counts}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
@@ -12,9 +13,11 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
+    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -30,6 +33,8 @@ Layout = Literal[
 ]  # fmt: skip
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 _LARGEST = 1_000_000  # bytes of a plan
+# Of plans from before metrics went by name; a new metric is none of them.
+_SWITCHES = ("external", "internal", "complexity", "localization", "confidence")
 
 _Count = Annotated[int, Field(ge=1)]
 _Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -77,7 +82,7 @@ class Pair(_Part):
 
         forms = available()
         if ":" not in spec and spec not in forms:
-            raise InputError(f"there is no model '{spec}'; give one of: {', '.join(forms)}")
+            raise InputError(f"There is no model '{spec}'; give one of: {', '.join(forms)}.")
         return spec
 
     @field_validator("data")
@@ -91,7 +96,7 @@ class Pair(_Part):
         return spec
 
 
-class Row(_Part):
+class PlannedMethod(_Part):
     """A method with its options: one row of a table.
 
     Attributes:
@@ -137,7 +142,7 @@ class Row(_Part):
 
 
 class Metrics(_Part):
-    """What is measured on each map.
+    """What is measured on each map; a list of names for short.
 
     Attributes:
         protocols: How insertion and deletion are measured, see `fei.protocols`.
@@ -147,6 +152,9 @@ class Metrics(_Part):
         localization: Pointing game and energy inside the boxes, where the data set has them.
         confidence: Average drop, increase in confidence and ROAD.
         batch_size: Rows in one forward pass.
+        measure: Names of metrics or of their groups, see `fei.metrics.declared`; a metric is measured with its whole
+            group. With such a list, nothing else is measured but what the switches above say. Once the plan is read,
+            the groups without a switch are left in it.
     """
 
     protocols: _Texts = ("fei-paper",)
@@ -156,6 +164,30 @@ class Metrics(_Part):
     localization: bool = False
     confidence: bool = False
     batch_size: _Count | None = None
+    measure: Annotated[tuple[_Text, ...], Field(strict=False)] = ()
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups of metrics, in the order in which they are measured."""
+        return (*(name for name in _SWITCHES if getattr(self, name)), *self.measure)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, given: Any) -> Any:
+        given = {"measure": given} if isinstance(given, (list, tuple)) else given
+        names = given.get("measure") if isinstance(given, dict) else None
+        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+            return given
+        from fei.metrics import group_of
+
+        groups = set(map(group_of, names))
+        switched = dict.fromkeys(_SWITCHES, False) | given | dict.fromkeys(groups.intersection(_SWITCHES), True)
+        return switched | {"measure": sorted(groups.difference(_SWITCHES))}
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A plan of switches alone is written, and has the key, as before metrics went by name."""
+        return {name: value for name, value in write(self).items() if name != "measure" or value}
 
     @field_validator("protocols")
     @classmethod
@@ -207,7 +239,7 @@ class Plan(_Part):
 
     name: _Text
     pairs: Annotated[tuple[Pair, ...], Field(strict=False, min_length=1)]
-    methods: Annotated[tuple[Row, ...], Field(strict=False, min_length=1)]
+    methods: Annotated[tuple[PlannedMethod, ...], Field(strict=False, min_length=1)]
     seeds: Annotated[tuple[_Seed, ...], Field(strict=False, min_length=1)] = (0,)
     target: Literal["predicted", "label"] = "predicted"
     keep_maps: bool = False
@@ -225,53 +257,47 @@ class Plan(_Part):
 
     def black_image_methods(self) -> list[int]:
         """Indices of the methods that the black-image test is run on."""
-        if self.black_image is None:
-            return []
-        if self.black_image.methods is not None:
-            return self._indices(self.black_image.methods, "black_image.methods")
-        return [index for index, row in enumerate(self.methods) if not row.is_foreign and _optimises(row)]
+        fitting = [row.label for row in self.methods if self.black_image and not row.is_foreign and _optimises(row)]
+        return self._indices(self.black_image, "black_image.methods", fitting)
 
     def sanity_methods(self) -> list[int]:
         """Indices of the methods that the sanity check is run on."""
-        if self.sanity is None:
-            return []
-        if self.sanity.methods is not None:
-            return self._indices(self.sanity.methods, "sanity.methods")
-        return list(range(len(self.methods)))
+        return self._indices(self.sanity, "sanity.methods", [row.label for row in self.methods])
 
     @model_validator(mode="after")
     def _check_whole(self) -> Self:
-        refuse_repeats([row.label for row in self.methods], "label", "methods[{}].label: ")
-        refuse_repeats([pair.name for pair in self.pairs], "name", "pairs[{}].name: ")
-        refuse_repeats(self.seeds, "seed", "seeds[{}]: ")
+        refuse_repeats([row.label for row in self.methods], "label", "methods[{}].label")
+        refuse_repeats([pair.name for pair in self.pairs], "name", "pairs[{}].name")
+        refuse_repeats(self.seeds, "seed", "seeds[{}]")
         without = [index for index, pair in enumerate(self.pairs) if pair.data is None]
         if without and self.black_image is None:
             raise InputError(
-                f"pairs[{without[0]}].data: it is missing; give a data set, which only a plan with [black_image] can "
-                "do without"
+                f"`pairs[{without[0]}].data` is missing; give a data set, which only a plan with [black_image] can do "
+                "without."
             )
         if self.sanity is not None and len(without) == len(self.pairs):
-            raise InputError("sanity: no pair has a data set; give one of them data")
+            raise InputError("`sanity` finds no pair with a data set; give one of them data.")
         self.sanity_methods()
         tested = self.black_image_methods()
         known = [index for index in tested if not self.methods[index].is_foreign]
         unfit = next((index for index in known if not _optimises(self.methods[index])), None)
         if unfit is not None:
             raise InputError(
-                f"black_image.methods: '{self.methods[unfit].label}' optimises no perturbed image; name methods such "
-                "as fei-vm or fgvis"
+                f"`black_image.methods` has '{self.methods[unfit].label}', which optimises no perturbed image; name "
+                "methods such as fei-vm or fgvis."
             )
         if self.black_image is not None and not tested:
-            raise InputError("black_image: none of the methods optimises a perturbed image; add one such as fei-vm")
+            raise InputError("`black_image` finds no method that optimises a perturbed image; add one such as fei-vm.")
         return self
 
-    def _indices(self, labels: Sequence[str], place: str) -> list[int]:
+    def _indices(self, part: BlackImagePart | SanityPart | None, place: str, default: Sequence[str]) -> list[int]:
         known = [row.label for row in self.methods]
-        refuse_repeats(labels, "label", place + "[{}]: ")
+        labels = () if part is None else default if part.methods is None else part.methods
+        refuse_repeats(labels, "label", place + "[{}]")
         for index, label in enumerate(labels):
             if label not in known:
                 raise InputError(
-                    f"{place}[{index}]: no method has the label '{label}'; the labels are {', '.join(known)}"
+                    f"`{place}[{index}]` is '{label}', the label of no method; the labels are {', '.join(known)}."
                 )
         return [known.index(label) for label in labels]
 
@@ -290,15 +316,16 @@ def load_plan(path: str | Path) -> Plan:
     try:
         return parse_plan(text)
     except InputError as error:
-        raise InputError(f"{file}: {error}") from error
+        raise InputError(f"'{file}': {error}") from error
 
 
+@lru_cache(maxsize=64)
 def parse_plan(text: str) -> Plan:
-    """A plan from TOML text; it keeps the text."""
+    """A plan from TOML text; it keeps the text. A plan does not change, so the same text gives the same one."""
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # of thousands of digits, or of nested brackets, too
-        raise InputError(f"this is no valid TOML ({error}); correct it there") from error
+        raise InputError(f"This is no valid TOML ({error}); correct it there.") from error
     try:
         plan = Plan.model_validate(document)
     except ValidationError as error:
@@ -319,10 +346,10 @@ def _make(name: str, options: dict[str, Any]) -> Method:
     except FEIError as error:
         raise InputError(str(error)) from error
     except Exception as error:
-        raise InputError(f"{name} cannot be made with these options ({type(error).__name__}: {error})") from error
+        raise InputError(f"'{name}' cannot be made ({type(error).__name__}: {error}); give other options.") from error
 
 
-def _optimises(row: Row) -> bool:
+def _optimises(row: PlannedMethod) -> bool:
     return callable(getattr(row.make(), "explain", None))
 
 

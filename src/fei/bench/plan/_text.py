@@ -47,14 +47,15 @@ def to_sentence(error: ValidationError, root: type[BaseModel]) -> str:
     # a key that is spelled wrong is the cause of one that is missing
     mistake = next((one for one in mistakes if one["type"] == "extra_forbidden"), mistakes[0])
     kind, context = mistake["type"], mistake.get("ctx", {})
-    place = _place(mistake["loc"])
+    # such as methods[3].options
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in mistake["loc"]).removeprefix(".")
     if kind == "value_error":  # in words of our own, which name the place where the check is about the whole plan
-        return f"{place}: {context['error']}" if place else str(context["error"])
+        return f"`{place}`: {context['error']}" if place else str(context["error"])
     if kind == "extra_forbidden":
         keys = ", ".join(_model_at(root, mistake["loc"]).model_fields)
-        return f"{place}: there is no such key; the keys are {keys}"
+        return f"`{place}` is no key here; the keys are {keys}."
     if kind == "missing":
-        return f"{place}: it is missing; give it a value"
+        return f"`{place}` is missing; give it a value."
     expected = _EXPECTED.get(kind, mistake["msg"])
     for name, value in context.items():
         expected = expected.replace(f"{{{name}}}", str(value).replace(" or ", ", "))
@@ -62,20 +63,15 @@ def to_sentence(error: ValidationError, root: type[BaseModel]) -> str:
     shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
     if kind == "tuple_type" and place in {"pairs", "methods"}:
         expected = f"begin each with a line [[{place}]]"
-    return f"{place}: got {shown}; {expected}"
+    return f"`{place}` is {shown}; {expected}."
 
 
 def refuse_repeats(values: Sequence[Any], what: str, place: str = "") -> None:
     """Refuse a value that is there twice; {} in the place stands for its index."""
     for index, value in enumerate(values):
         if value in values[:index]:
-            raise InputError(f"{place.format(index)}the {what} {value!r} is there twice; each must be another one")
-
-
-def _place(location: Sequence[str | int]) -> str:
-    """A location such as ("methods", 3, "options") as methods[3].options."""
-    words = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return "".join(words).removeprefix(".")
+            where = f" (`{place.format(index)}`)" if place else ""
+            raise InputError(f"The {what} {value!r} is there twice{where}; each must be another one.")
 
 
 def _model_at(root: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel]:

@@ -9,31 +9,19 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fei import data, models
+from fei import data, metrics, models
 from fei.bench.context import PlannedNetwork, Recipe, sentence
 from fei.bench.plan.keys import canonical, feature_layers, file_digest, key_of, model_fingerprint
-from fei.bench.units import (
-    BLACK_IMAGE,
-    COMPLEXITY,
-    CONFIDENCE,
-    EXTERNAL,
-    INTERNAL,
-    KEPT,
-    LOCALIZATION,
-    MAP,
-    SANITY,
-    Unit,
-    storable,
-)
+from fei.bench.units import BLACK_IMAGE, KEPT, MAP, SANITY, Unit, storable
 from fei.data import Dataset, Item
 from fei.errors import InputError
 
 if TYPE_CHECKING:
-    from fei.bench.plan._plan import Pair, Plan, Row
+    from fei.bench.plan._plan import Pair, Plan, PlannedMethod
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PlannedUnit:
     """A unit with all its score groups, and why it cannot be computed, if that is known beforehand."""
 
     unit: Unit
@@ -86,7 +74,7 @@ class Catalog:
         self._images = [[look(item) for item in dataset or ()] for dataset in datasets]
         self._checked = [_few(dataset, pair, plan) for dataset, pair in zip(datasets, plan.pairs, strict=True)]
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[PlannedUnit]:
         """All units, pair by pair; within a pair image by image, so that a worker reads each once."""
         plan = self._plan
         for pair, network in enumerate(self.networks):
@@ -103,7 +91,7 @@ class Catalog:
                             unit = Unit(
                                 BLACK_IMAGE, key, pair, method, str(trial), "", None, None, (), seed, (BLACK_IMAGE,)
                             )
-                            yield Entry(unit, network.problem)
+                            yield PlannedUnit(unit, network.problem)
             kept = (SANITY, KEPT) if plan.keep_maps else (SANITY,)
             for image in self._images[pair]:
                 if image.name in self._checked[pair]:
@@ -113,21 +101,20 @@ class Catalog:
 
     def _groups(self, pair: Pair) -> tuple[str, ...]:
         """The score groups of a map, in the order in which they are measured."""
-        metrics = self._plan.metrics
+        asked = self._plan.metrics
+        needs = {group: {need for each in known for need in each.needs} for group, known in metrics.groups().items()}
+        under = [group for group in asked.groups if "protocol" in needs[group]]
         layers = f":{','.join(pair.layers)}" if pair.layers else ""
-        names = [MAP]
-        for protocol in metrics.protocols:
-            names += [f"{EXTERNAL}/{protocol}"] if metrics.external else []
-            names += [f"{INTERNAL}/{protocol}{layers}"] if metrics.internal else []
-        wanted = {
-            COMPLEXITY: metrics.complexity,
-            LOCALIZATION: metrics.localization,
-            CONFIDENCE: metrics.confidence,
-            KEPT: self._plan.keep_maps,
-        }
-        return (*names, *(name for name, asked in wanted.items() if asked))
+        return (
+            MAP,
+            *(f"{g}/{p}{layers if 'layers' in needs[g] else ''}" for p in asked.protocols for g in under),
+            *(group for group in asked.groups if group not in under),
+            *([KEPT] if self._plan.keep_maps else []),
+        )
 
-    def _on_image(self, kind: str, groups: tuple[str, ...], pair: int, method: int, image: _Image, seed: int) -> Entry:
+    def _on_image(
+        self, kind: str, groups: tuple[str, ...], pair: int, method: int, image: _Image, seed: int
+    ) -> PlannedUnit:
         by_label = self._plan.target == "label"
         target = image.item.label if by_label else None
         problem = self.networks[pair].problem or image.problem
@@ -139,7 +126,7 @@ class Catalog:
         key = self._key(kind, pair, method, seed, reference="default", **content)
         item = image.item
         unit = Unit(kind, key, pair, method, image.name, image.path, target, item.label, item.boxes, seed, groups)
-        return Entry(unit, problem)
+        return PlannedUnit(unit, problem)
 
     def _key(self, kind: str, pair: int, method: int, seed: int, **content: Any) -> str:
         recipe = self.recipes[method]
@@ -147,11 +134,11 @@ class Catalog:
         return key_of(kind, method=recipe.name, config=recipe.config, model=model, seed=seed, **content)
 
 
-def _recipe(index: int, row: Row) -> Recipe:
+def _recipe(index: int, row: PlannedMethod) -> Recipe:
     try:
         made = row.make()
     except InputError as error:  # code from elsewhere, which the plan alone does not load
-        raise InputError(f"methods[{index}]: {error}") from error
+        raise InputError(f"`methods[{index}]`: {error}") from error
     # code from elsewhere may be a method as it is, without settings that could be read
     config = getattr(made, "config", {"options": row.options})
     return Recipe(row.name, dict(row.options), canonical(config))

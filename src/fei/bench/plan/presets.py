@@ -154,11 +154,7 @@ _PRESETS = {
         {"": ("FEI-IBM",)},
         networks=("VGG16",),
         sample=4,
-        more={
-            **_PICTURES,
-            "metrics": {"external": False, "internal": False},
-            "sanity": {"images": 4, "layers": 6},
-        },
+        more={**_PICTURES, "metrics": {"external": False, "internal": False}, "sanity": {"images": 4, "layers": 6}},
     ),
     "clipping-scope": _Preset(
         "Figure 5: maps by the layers that are clipped", "clipping-scope", networks=("VGG16",), sample=4, more=_PICTURES

@@ -1,45 +1,21 @@
-"""What a table is made of: columns, cells, and how their numbers are written."""
+"""What a table is made of: columns and cells, how they are filled, and how their numbers are written."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from fei.bench.report._statistics import Estimate, PairedTest
-from fei.bench.report.numbers import Quantity
-from fei.metrics import HIGHER_IS_BETTER
+import numpy as np
+
+from fei.bench.report._statistics import Estimate, PairedTest, holm, paired, places, proportion
+from fei.bench.report.numbers import COSTS, Numbers, Quantity
+from fei.errors import InputError
+from fei.metrics import Metric, describe
 
 MISSING = "–"
 LEVEL = 0.05
 """Of significance."""
-
-_NAMES = {
-    "mse": "MSE",
-    "pearson": "Pearson",
-    "gini": "Gini",
-    "road": "ROAD",
-    "rank_tv": "rank variation",
-    "pointing": "pointing game",
-    "energy": "energy in box",
-    "peak_bytes": "peak bytes",
-    "fired": "fires",
-    "phi": "φ",
-    "gain": "φ gain",
-    "ssim": "SSIM",
-    "spearman": "Spearman",
-    "spearman_abs": "Spearman of |map|",
-    "hog": "HOG",
-}
-_DIRECTIONS: dict[str, bool | None] = {
-    **HIGHER_IS_BETTER,
-    "rank_tv": False,
-    "pointing": True,
-    "energy": True,
-    "drop": False,
-    "increase": True,
-    **dict.fromkeys(("fired", "phi", "gain"), False),
-}
 
 
 @dataclass(frozen=True)
@@ -50,7 +26,6 @@ class Column:
         heads: Its headings, from the widest group of columns to its own.
         pair: The pair's place in the plan.
         quantity: What is in it.
-        higher_is_better: None where neither is.
         share: Whether it is a share of trials.
         threshold: What a number must reach to count for the share.
     """
@@ -58,9 +33,13 @@ class Column:
     heads: tuple[str, ...]
     pair: int
     quantity: Quantity
-    higher_is_better: bool | None
     share: bool = False
     threshold: float | None = None
+
+    @property
+    def higher_is_better(self) -> bool | None:
+        """None where neither is."""
+        return known(self.quantity.metric, self.quantity.protocol).higher_is_better
 
 
 @dataclass(frozen=True)
@@ -87,20 +66,12 @@ class Cell:
         return "+" if self.test.better else "−"
 
 
-def metric_name(metric: str) -> str:
-    """A metric as a heading."""
-    return _NAMES.get(metric, metric.replace("_", " "))
-
-
-def direction(metric: str, protocol: str = "") -> bool | None:
-    """Whether a higher number is better, which for ROAD its protocol says; None where neither is, or nobody knows."""
-    return _DIRECTIONS.get(metric, _DIRECTIONS.get(protocol.split("/")[0]))
-
-
-def heading(metric: str, protocol: str = "") -> str:
-    """A metric's name with an arrow to where it is better."""
-    arrow = {True: " ↑", False: " ↓", None: ""}[direction(metric, protocol)]
-    return metric_name(metric) + arrow
+def known(metric: str, protocol: str = "") -> Metric:
+    """What is declared of a stored score; of one that another version measured, no more than its name."""
+    try:
+        return describe(metric, protocol)
+    except InputError:
+        return Metric(metric, metric.replace("_", " "), None)
 
 
 def decimals(cells: Iterable[Cell | None]) -> int:
@@ -122,3 +93,83 @@ def number(cell: Cell, column: Column, digits: int, *, interval: bool = False) -
         ends = "" if math.isnan(e.low) else f" [{e.low:.{digits}f}, {e.high:.{digits}f}]"
         return f"{e.mean:.{digits}f}{ends}"
     return f"{e.mean:.{digits}f}" + ("" if math.isnan(e.std) else f" ± {e.std:.{digits}f}")
+
+
+def fill(
+    numbers: Numbers, columns: Sequence[Column], rows: Sequence[int], *, against_first: bool
+) -> list[list[Cell | None]]:
+    """The cells of a table, row by row; None where there is no number.
+
+    Args:
+        numbers: The run's.
+        columns: The columns.
+        rows: The methods, by their places in the plan.
+        against_first: Whether all rows are compared with the first, as in an ablation; otherwise ours are with the best
+            of the others.
+    """
+    made = [_filled(numbers, column, rows, against_first) for column in columns]
+    tests = [cell.test for cells in made for cell in cells if cell is not None and cell.test is not None]
+    corrected = iter(holm([test.p for test in tests]))
+    made = [
+        [
+            cell
+            if cell is None or cell.test is None
+            else replace(cell, test=replace(cell.test, corrected=next(corrected)))
+            for cell in cells
+        ]
+        for cells in made
+    ]
+    return [[cells[index] for cells in made] for index in range(len(rows))]
+
+
+def _filled(numbers: Numbers, column: Column, rows: Sequence[int], against_first: bool) -> list[Cell | None]:
+    """A column; p is not corrected yet."""
+    cells = [_cell(numbers, column, row) for row in rows]
+    most = max((cell.estimate.count for cell in cells if cell is not None), default=0)
+    means = {row: cell.estimate.mean for row, cell in zip(rows, cells, strict=True) if cell is not None}
+    ranked = [means.get(row) if row not in numbers.controls else None for row in rows]
+    other = _opponent(numbers, column, means, rows[0] if against_first else None)
+    compared = set(rows) if against_first else numbers.ours
+    return [
+        cell
+        and Cell(
+            cell.estimate,
+            place,
+            cell.estimate.count < most,
+            _test(numbers, column, row, other) if other not in (None, row) and row in compared else None,
+        )
+        for row, cell, place in zip(rows, cells, places(ranked, column.higher_is_better), strict=True)
+    ]
+
+
+def _cell(numbers: Numbers, column: Column, row: int) -> Cell | None:
+    if column.share:
+        values = numbers.values(column.pair, row, column.quantity)
+        if column.threshold is not None:
+            values = np.where(np.isfinite(values), values >= column.threshold, np.nan)
+        found = proportion(values)
+    else:
+        found = numbers.estimate(column.pair, row, column.quantity)
+    return None if found is None else Cell(found)
+
+
+def _opponent(numbers: Numbers, column: Column, means: dict[int, float], first: int | None) -> int | None:
+    """Whom a column's methods are compared with: the first row of an ablation, else the best baseline."""
+    better = column.higher_is_better
+    if better is None or column.share or column.quantity.metric in COSTS:
+        return None
+    if first is not None:
+        return first if first in means else None
+    baselines = [row for row in means if row not in numbers.ours | numbers.controls]
+    return (max if better else min)(baselines, key=means.__getitem__, default=None)
+
+
+def _test(numbers: Numbers, column: Column, row: int, other: int | None) -> PairedTest | None:
+    if other is None:
+        return None
+    values, others = (numbers.values(column.pair, each, column.quantity) for each in (row, other))
+    if (found := paired(values, others)) is None:
+        return None
+    difference, p, images = found
+    better = (difference > 0) == column.higher_is_better
+    return PairedTest(numbers.plan.methods[other].label, difference, p, math.nan, images, better)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fei import protocols
-from fei.bench.report._cells import LEVEL, Cell, metric_name
+from fei.bench.report._cells import LEVEL, known
 from fei.bench.report._statistics import images_needed
 from fei.bench.report.numbers import Failure, Numbers
 
@@ -24,11 +24,11 @@ def notes(table: Table, numbers: Numbers, rows: Sequence[int], *, against_first:
     found = [*_measured(table), *_spread(table), *_marks(table, numbers, rows), *_tests(table, against_first)]
     if kinds == {"sanity"}:
         found.append("1 is the original map; a method that depends on the network's weights moves away from it.")
-    if any(cell.short for cell in _filled(table)):
+    if any(cell.short for _, _, cell in table.filled()):
         found.append("†: rests on fewer numbers than others in its column.")
     for quantity in dict.fromkeys(column.quantity for column in table.columns):
         if left := numbers.left_out[quantity]:
-            found.append(f"{left} numbers of {metric_name(quantity.metric)} are NaN or infinite and were left out.")
+            found.append(f"{left} numbers of {known(quantity.metric).title} are NaN or infinite and were left out.")
     places = {(column.pair, column.quantity.kind) for column in table.columns}
     found += failure_notes(numbers, [failure for failure in numbers.failures if (failure.pair, failure.kind) in places])
     waiting = sum(count for (kind, status), count in numbers.counts.items() if status == "waiting" and kind in kinds)
@@ -68,7 +68,7 @@ def _measured(table: Table) -> list[str]:
 
 
 def _spread(table: Table) -> list[str]:
-    cells = _filled(table)
+    cells = [cell for _, _, cell in table.filled()]
     shares = all(column.share for column in table.columns)
     counts, seeds = _range(cell.estimate.images for cell in cells), _range(cell.estimate.seeds for cell in cells)
     if shares:
@@ -81,7 +81,7 @@ def _spread(table: Table) -> list[str]:
 
 
 def _marks(table: Table, numbers: Numbers, rows: Sequence[int]) -> list[str]:
-    if not any(cell.place for cell in _filled(table)):
+    if not any(cell.place for _, _, cell in table.filled()):
         return []
     labels = [numbers.plan.methods[row].label for row in rows if row in numbers.controls]
     control = f" {' and '.join(labels)} (no clipping: a control) takes no place." if labels else ""
@@ -89,12 +89,7 @@ def _marks(table: Table, numbers: Numbers, rows: Sequence[int]) -> list[str]:
 
 
 def _tests(table: Table, against_first: bool) -> list[str]:
-    tests = [
-        (column, cell.test)
-        for index, column in enumerate(table.columns)
-        for line in table.cells
-        if (cell := line[index]) is not None and cell.test is not None
-    ]
+    tests = [(column, cell.test) for column, _, cell in table.filled() if cell.test is not None]
     if not tests:
         return []
     against: dict[str, dict[str, None]] = {}
@@ -117,10 +112,6 @@ def _tests(table: Table, against_first: bool) -> list[str]:
     if max(test.images for _, test in tests) < needed:
         note += f" With so few images nothing can be marked: it takes {needed} at least."
     return [note]
-
-
-def _filled(table: Table) -> list[Cell]:
-    return [cell for line in table.cells for cell in line if cell is not None]
 
 
 def _range(counts: Iterable[int]) -> str:

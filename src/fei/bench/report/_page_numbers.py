@@ -9,18 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fei.bench.report._cells import Cell, decimals, direction, heading, metric_name
+from fei.bench.report._cells import Cell, decimals, known
 from fei.bench.report._statistics import Estimate, proportion
 from fei.bench.report.numbers import COSTS, Numbers, Quantity
 from fei.bench.store import Store
 from fei.bench.store.outcomes import curve_values, stored_json
 from fei.bench.units import BATCH_ROWS, BLACK_IMAGE, DONE, MAP
+from fei.metrics import declared
 from fei.report.shell import packed
 
-_FIRST = ("insertion", "deletion", "mse", "cosine", "pearson")
-_ALONG_CURVES = ("insertion", "deletion", "ties", "mse", "cosine", "pearson")
-_COUNTS = ("forwards", "backwards")
-_UNIT_ONLY = ("ties", "peak_bytes", BATCH_ROWS)  # told of a single image, not in the table
 _KEY = 16  # digits of a unit's key: enough to name it
 _MOST_POINTS = 33  # of a curve
 _MISSING = 65535
@@ -29,17 +26,20 @@ _FIRED = Quantity(BLACK_IMAGE, "fired")
 
 def protocols(numbers: Numbers) -> list[str]:
     """The protocols among which a reader chooses, the plan's first one first."""
-    found = [protocol for metric in _ALONG_CURVES for protocol in numbers.protocols(MAP, metric)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(protocol for metric in _under_protocols() for protocol in numbers.protocols(MAP, metric)))
+
+
+def _under_protocols() -> list[str]:
+    return [metric.score for metric in declared().values() if "protocol" in metric.needs]
 
 
 def table_columns(numbers: Numbers) -> list[tuple[str, str]]:
     """What the columns of the table are: metrics with their protocols, in the order of the table."""
     found = {(q.metric, q.protocol) for some in numbers.quantities for q in some if q.kind == MAP}
     costs = [(metric, "") for metric in COSTS] if found else []
-    places = {metric: place for place, metric in enumerate(_FIRST)}
-    order = sorted(found, key=lambda one: (places.get(one[0], len(places)), metric_name(one[0]), one[1]))
-    return [one for one in [*order, *costs] if one[0] not in _UNIT_ONLY]
+    places = {metric: place for place, metric in enumerate(_under_protocols())}
+    order = sorted(found, key=lambda one: (places.get(one[0], len(places)), known(one[0]).title, one[1]))
+    return [one for one in [*order, *costs] if one[0] != BATCH_ROWS and not known(*one).detail]
 
 
 def column_documents(numbers: Numbers, columns: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -57,10 +57,11 @@ def column_documents(numbers: Numbers, columns: Sequence[tuple[str, str]]) -> li
             {
                 "metric": metric,
                 "protocol": protocol,
-                "heading": heading(metric, protocol),
-                "better": direction(metric, protocol),
-                "digits": 0 if metric in _COUNTS else decimals(cells),
+                "heading": known(metric, protocol).heading,
+                "better": known(metric, protocol).higher_is_better,
+                "digits": 0 if known(metric).format == "d" else decimals(cells),
                 "cost": metric in COSTS,
+                "layered": "layers" in known(metric).needs,
             }
         )
     return documents
@@ -234,6 +235,7 @@ def _curves(store: Store, pair: int, units: Units) -> list[dict[str, Any]]:
             {
                 "protocol": protocol,
                 "name": name,
+                "title": known(name, protocol).document()["heading"],
                 "fractions": [_number(fraction) for fraction in fractions[kept]],
                 "points": len(fractions),
                 "low": low,

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fei.bench.report._cells import direction, metric_name
+from fei.bench.report._cells import known
 from fei.bench.report._page_numbers import Units, units_of
-from fei.bench.report.numbers import Numbers, Quantity
+from fei.bench.report.numbers import Numbers
 from fei.bench.report.pictures import photograph_reader
 from fei.bench.store import MAPS, Store
 from fei.bench.units import MAP
@@ -133,14 +133,10 @@ def _address(file: io.BytesIO, kind: str) -> str:
 def _worst_first(numbers: Numbers, pair: int, units: Units) -> tuple[list[int], str]:
     """The images in the order of their mean score over all methods, and that order in words."""
     for metric in ("insertion", "deletion", "mse"):
-        for protocol in numbers.protocols(MAP, metric)[:1]:
-            layers = numbers.layers(pair, MAP, metric, protocol)
-            if not layers:
-                continue
-            quantity = Quantity(MAP, metric, protocol, layers[-1])
+        if (quantity := numbers.deepest(pair, metric)) is not None:
             values = np.stack([numbers.values(pair, row, quantity) for row in units.rows])
-            known = np.isfinite(values)
-            means = np.where(known, values, 0).sum((0, 2)) / np.maximum(1, known.sum((0, 2)))
-            order = np.argsort(means if direction(metric) else -means, kind="stable")
-            return order.tolist(), f"those whose {metric_name(metric)} is worst, over all methods, are here"
+            there = np.isfinite(values)
+            means = np.where(there, values, 0).sum((0, 2)) / np.maximum(1, there.sum((0, 2)))
+            order = np.argsort(means if known(metric).higher_is_better else -means, kind="stable")
+            return order.tolist(), f"those whose {known(metric).title} is worst, over all methods, are here"
     return list(range(len(units.items))), "the first ones are here"

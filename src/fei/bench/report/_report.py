@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fei.bench.report._latex import document
-from fei.bench.report._markdown import escaped
 from fei.bench.report._notes import failure_notes
+from fei.bench.report._written import document, escaped
 from fei.bench.report.figures import figures
 from fei.bench.report.numbers import Numbers
 from fei.bench.report.style import FORMATS, picture
@@ -111,7 +110,7 @@ def _page(
 
 def _table(table: Table) -> str:
     parts = [f"## {escaped(table.title)}", table.markdown(), "\n".join(f"- {escaped(note)}" for note in table.notes)]
-    if any(cell is not None and math.isfinite(cell.estimate.low) for line in table.cells for cell in line):
+    if any(math.isfinite(cell.estimate.low) for _, _, cell in table.filled()):
         parts.append(f"<details><summary>95 % intervals</summary>\n\n{table.markdown(intervals=True)}\n</details>")
     if tests := table.tests():
         parts.append(f"<details><summary>Paired tests</summary>\n\n{tests}\n</details>")

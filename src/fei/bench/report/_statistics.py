@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fei.metrics import bootstrap_interval, wilson_interval
 
 Values = NDArray[np.float64]
-"""One number an image (rows) and seed (columns), NaN where there is none."""
+"""One number per image (rows) and seed (columns), NaN where there is none."""
 
 
 @dataclass(frozen=True)

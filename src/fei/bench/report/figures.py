@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from fei.bench.report._cells import heading
+from fei.bench.report._cells import known
 from fei.bench.report._labels import Point, place_labels
 from fei.bench.report._statistics import Estimate, proportion
 from fei.bench.report.numbers import Numbers, Quantity
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fei.bench.store import Store
 
 _PANEL = 2.5  # inches in height
-_LEGEND = 0.16  # inches a line
+_LEGEND = 0.16  # inches per line
 _ORIGINAL = Estimate(1.0, np.nan, 1.0, 1.0, 0, 0, 0)  # a map is like itself
 
 
@@ -58,21 +58,22 @@ def figures(store: Store, numbers: Numbers | None = None) -> Iterator[Picture | 
 
 
 def layerwise(numbers: Numbers, pair: int) -> Figure | None:
-    """MSE and cosine along the depth of a network, a line a method with a band for its interval."""
-    protocol, layers = _inside(numbers, pair)
-    if not layers:
+    """MSE and cosine along the depth of a network, one line per method with a band for its interval."""
+    inside = numbers.at_layers(pair, "mse")
+    if not inside:
         return None
-    shown = _shown(numbers, pair, Quantity("map", "mse", protocol, layers[-1]))
+    style = looks(numbers)
+    shown = {row: style[row] for row in numbers.rows if _estimate(numbers, pair, row, "mse") is not None}
     figure = new_figure(_PANEL + 0.6 + _legend_height(shown))
     panels: Any = figure.subplots(1, 2)
     for axes, metric in zip(panels, ("mse", "cosine"), strict=True):
         for row, look in shown.items():
-            found = [numbers.estimate(pair, row, Quantity("map", metric, protocol, layer)) for layer in layers]
-            _line_with_band(axes, np.arange(len(layers)), found, look)
-        dress(axes, y=heading(metric))
-        names = [layer_name(layer) for layer in layers]
+            found = [numbers.estimate(pair, row, replace(quantity, metric=metric)) for quantity in inside]
+            _line_with_band(axes, np.arange(len(inside)), found, look)
+        dress(axes, y=known(metric).heading)
+        names = [layer_name(quantity.layer) for quantity in inside]
         long = max(map(len, names)) > 9
-        axes.set_xticks(range(len(layers)), names, rotation=35 if long else 0, ha="right" if long else "center")
+        axes.set_xticks(range(len(names)), names, rotation=35 if long else 0, ha="right" if long else "center")
     log_scale(panels[0], "y")
     figure.suptitle(numbers.plan.pairs[pair].name, fontsize=9, parse_math=False)
     legend(figure, list(shown.values()))
@@ -80,8 +81,8 @@ def layerwise(numbers: Numbers, pair: int) -> Figure | None:
 
 
 def faithfulness(numbers: Numbers) -> Figure | None:
-    """Insertion against MSE inside: one point a method, one panel a pair."""
-    return _scatter(numbers, partial(_external, numbers, metric="insertion"), heading("insertion"), ("mse",))
+    """Insertion against MSE inside: one point per method, one panel per pair."""
+    return _scatter(numbers, partial(_estimate, numbers, metric="insertion"), known("insertion").heading, ("mse",))
 
 
 def cost(numbers: Numbers) -> Figure | None:
@@ -140,7 +141,7 @@ def curves(numbers: Numbers) -> Figure | None:
                 if (curve := numbers.curve(pair, row, protocols[0], name)) is not None:
                     many = len(curve.fractions) > 12
                     axes.plot(curve.fractions, curve.scores, **look.line() | ({"marker": ""} if many else {}))
-            what = f"{numbers.plan.pairs[pair].name}: {heading(name)}"
+            what = f"{numbers.plan.pairs[pair].name}: {known(name).heading}"
             dress(axes, what, "fraction replaced" if pair == pairs[-1] else "", "score" if axes is line[0] else "")
     legend(figure, list(shown.values()))
     return figure
@@ -161,7 +162,7 @@ def sanity(numbers: Numbers) -> Figure | None:
             for row, look in shown.items():
                 found = [numbers.estimate(pair, row, Quantity("sanity", metric, "", stage)) for stage in stages]
                 _line_with_band(axes, np.arange(len(stages) + 1), [_ORIGINAL, *found], look)
-            dress(axes, f"{numbers.plan.pairs[pair].name}: {heading(metric)}")
+            dress(axes, f"{numbers.plan.pairs[pair].name}: {known(metric).heading}")
             names = ["original", *map(layer_name, stages)]
             axes.set_xticks(range(len(names)), names, rotation=35, ha="right")
             axes.set_ylim(min(axes.get_ylim()[0], -0.03), 1.04)  # a small change is to look small
@@ -190,7 +191,7 @@ def _scatter(
     for pair in range(len(numbers.plan.pairs)):
         for metric in metrics:
             for row in numbers.rows:
-                up = _external(numbers, pair, row, metric) if metric == "insertion" else _mse(numbers, pair, row)
+                up = _estimate(numbers, pair, row, metric)
                 if (right := across(pair, row)) is not None and up is not None:
                     panels.setdefault((pair, metric), []).append((row, right, up))
     if not panels:
@@ -203,11 +204,11 @@ def _scatter(
         axes.set_visible(False)
     points: list[Point] = []
     for axes, ((pair, metric), found) in zip(grid.flat, panels.items(), strict=False):
-        dress(axes, numbers.plan.pairs[pair].name, x, heading(metric))
+        dress(axes, numbers.plan.pairs[pair].name, x, known(metric).heading)
         for row, right, up in found:
             axes.errorbar(right.mean, up.mean, xerr=_error(right), yerr=_error(up), **style[row].point())
             points.append(Point(axes, _ends(right), _ends(up), style[row].name, style[row].colour))
-        if metric == "mse":
+        if known(metric).logarithmic:
             log_scale(axes, "y")
         if x.startswith("passes"):
             axes.set_xscale("log")
@@ -235,31 +236,15 @@ def _error(found: Estimate) -> list[list[float]]:
     return [[mean - low], [high - mean]]
 
 
-def _external(numbers: Numbers, pair: int, row: int, metric: str) -> Estimate | None:
-    protocols = numbers.protocols("map", metric)
-    return numbers.estimate(pair, row, Quantity("map", metric, protocols[0])) if protocols else None
-
-
-def _mse(numbers: Numbers, pair: int, row: int) -> Estimate | None:
-    protocol, layers = _inside(numbers, pair)
-    return numbers.estimate(pair, row, Quantity("map", "mse", protocol, layers[-1])) if layers else None
+def _estimate(numbers: Numbers, pair: int, row: int, metric: str) -> Estimate | None:
+    quantity = numbers.deepest(pair, metric)
+    return None if quantity is None else numbers.estimate(pair, row, quantity)
 
 
 def _passes(numbers: Numbers, pair: int, row: int) -> Estimate | None:
     forwards, backwards = (numbers.values(pair, row, Quantity("map", name)) for name in ("forwards", "backwards"))
     mean = float(np.nanmean(forwards + backwards)) if np.isfinite(forwards + backwards).any() else 0.0
     return Estimate(mean, np.nan, np.nan, np.nan, 0, 0, 0) if mean > 0 else None
-
-
-def _inside(numbers: Numbers, pair: int) -> tuple[str, list[str]]:
-    """The first protocol under which the inside was looked at, and the layers."""
-    protocol = next(iter(numbers.protocols("map", "mse")), "")
-    return protocol, numbers.layers(pair, "map", "mse", protocol)
-
-
-def _shown(numbers: Numbers, pair: int, quantity: Quantity) -> dict[int, Look]:
-    style = looks(numbers)
-    return {row: style[row] for row in numbers.rows if numbers.estimate(pair, row, quantity) is not None}
 
 
 def _legend_height(shown: dict[int, Look]) -> float:

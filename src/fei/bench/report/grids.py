@@ -21,7 +21,7 @@ _NAME, _SMALL, _TITLE = 6.5, 5.5, 8.5  # points
 
 
 @dataclass(frozen=True)
-class Panel:
+class MapGrid:
     """Images × methods of one network.
 
     Attributes:
@@ -41,8 +41,8 @@ class Panel:
     foot: str = ""
 
 
-def visual_comparison(panels: Sequence[Panel]) -> Figure:
-    """Names on top, one row an image; many methods are folded into bands, each beginning with the photographs."""
+def visual_comparison(panels: Sequence[MapGrid]) -> Figure:
+    """Names on top, one row per image; many methods are folded into bands, each beginning with the photographs."""
     sheet = _Sheet(_columns(panels))
     for panel in panels:
         sheet.heading(panel.title)
@@ -53,7 +53,7 @@ def visual_comparison(panels: Sequence[Panel]) -> Figure:
     return sheet.figure()
 
 
-def figure_1(panels: Sequence[Panel]) -> Figure:
+def figure_1(panels: Sequence[MapGrid]) -> Figure:
     """Letters and names below, and under each map what it reaches: good scores from outside are not enough."""
     sheet = _Sheet(_columns(panels))
     for panel in panels:
@@ -87,7 +87,7 @@ class _Sheet:
             self._text_line(shortened(text, 19 * self._columns), _LINE * _SMALL + 0.05, _SMALL, FAINT, "normal")
 
     def words(self, texts: Sequence[str], size: float, *, above: bool = False, colour: str = INK) -> None:
-        """A text a column: above pictures all end at the same height, below them they begin there."""
+        """One text per column: above pictures all end at the same height, below them they begin there."""
         columns = [wrapped(text) for text in texts]
         height = _LINE * size * max(text.count("\n") + 1 for text in columns) + 0.06
 
@@ -148,14 +148,14 @@ def _laid(photograph: Pixels, attribution: NDArray[Any] | None) -> Pixels | None
     return None if attribution is None else overlay(photograph, np.asarray(attribution))
 
 
-def _bands(panel: Panel) -> list[range]:
+def _bands(panel: MapGrid) -> list[range]:
     """The methods in as few bands as they fit in, of even length."""
     methods = len(panel.names)
     columns = -(-methods // -(-methods // _MOST_METHODS))
     return [range(first, min(methods, first + columns)) for first in range(0, methods, columns)]
 
 
-def _columns(panels: Sequence[Panel]) -> int:
+def _columns(panels: Sequence[MapGrid]) -> int:
     return 1 + max(len(band) for panel in panels for band in _bands(panel))
 
 

@@ -47,7 +47,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Curve:
+class MeanCurve:
     """A mean curve over images and seeds."""
 
     fractions: NDArray[np.float64]
@@ -112,6 +112,18 @@ class Numbers:
         named = list(self.plan.metrics.protocols)
         return sorted(found, key=lambda name: (named.index(name) if name in named else len(named), name))
 
+    def at_layers(self, pair: int, metric: str) -> list[Quantity]:
+        """A metric of maps under its first protocol, at each layer from shallow to deep; once if it has no layers."""
+        return [
+            Quantity("map", metric, protocol, layer)
+            for protocol in self.protocols("map", metric)[:1]
+            for layer in self.layers(pair, "map", metric, protocol)
+        ]
+
+    def deepest(self, pair: int, metric: str) -> Quantity | None:
+        """A metric of maps under its first protocol, at the last layer if it has any; None if there are no numbers."""
+        return next(reversed(self.at_layers(pair, metric)), None)
+
     def values(self, pair: int, row: int, quantity: Quantity) -> Values:
         """The numbers of a method on a pair: images × seeds, in the same order for all methods."""
         if quantity not in self._values:
@@ -126,7 +138,7 @@ class Numbers:
             self._estimates[key] = estimate(self.values(*key))
         return self._estimates[key]
 
-    def curve(self, pair: int, row: int, protocol: str, name: str) -> Curve | None:
+    def curve(self, pair: int, row: int, protocol: str, name: str) -> MeanCurve | None:
         """A method's mean curve on a pair; None where there is none."""
         return self._curves.get((pair, row, protocol, name))
 
@@ -193,11 +205,10 @@ class Numbers:
     def _rows(self, quantity: Quantity) -> list[tuple[int, int, str, int, float | None]]:
         if quantity.metric in COSTS:
             sql = (
-                "SELECT p.pair, p.method, p.item, p.seed, CASE ? WHEN 'seconds' THEN u.seconds "
-                "WHEN 'forwards' THEN u.forwards WHEN 'backwards' THEN u.backwards ELSE u.peak_bytes END "
-                "FROM plan_units p JOIN units u ON u.key = p.unit WHERE p.kind = ? AND u.seconds IS NOT NULL"
+                f"SELECT p.pair, p.method, p.item, p.seed, u.{quantity.metric} FROM plan_units p "  # noqa: S608
+                "JOIN units u ON u.key = p.unit WHERE p.kind = ? AND u.seconds IS NOT NULL"
             )
-            arguments = [quantity.metric, quantity.kind]
+            arguments = [quantity.kind]
         else:
             sql = (
                 "SELECT p.pair, p.method, p.item, p.seed, s.value FROM plan_units p JOIN scores s ON s.unit = p.unit "
@@ -207,7 +218,7 @@ class Numbers:
         return [(row[0], row[1], row[2], row[3], row[4]) for row in self._store.rows(sql, arguments)]
 
     @cached_property
-    def _curves(self) -> dict[tuple[int, int, str, str], Curve]:
+    def _curves(self) -> dict[tuple[int, int, str, str], MeanCurve]:
         sums: dict[tuple[int, int, str, str, str], NDArray[np.float64]] = {}
         counts: Counter[tuple[int, int, str, str, str]] = Counter()
         rows = self._store.rows(
@@ -223,11 +234,11 @@ class Numbers:
                 )
             sums[place] = sums[place] + scores if place in sums else scores
             counts[place] += 1
-        found: dict[tuple[int, int, str, str], Curve] = {}
+        found: dict[tuple[int, int, str, str], MeanCurve] = {}
         # Images of several sizes have several sets of fractions, and curves are only added where these agree.
         for place in sorted(sums, key=lambda place: counts[place]):
             fractions = np.asarray(curve_values(place[4]), dtype=np.float64)
-            found[place[:4]] = Curve(fractions, sums[place] / counts[place])
+            found[place[:4]] = MeanCurve(fractions, sums[place] / counts[place])
         return found
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fei.bench.report._cells import metric_name
-from fei.bench.report.grids import Panel, visual_comparison, wrapped
-from fei.bench.report.numbers import Numbers, Quantity
+from fei.bench.report._cells import known
+from fei.bench.report.grids import MapGrid, visual_comparison, wrapped
+from fei.bench.report.numbers import Numbers
 from fei.bench.report.style import layer_name, looks, new_figure
 from fei.bench.units import storable
 from fei.errors import DataError, FEIError
@@ -31,11 +31,11 @@ def visual_grid(store: Store, numbers: Numbers, pair: int) -> Figure | str | Non
     Returns:
         The figure; a sentence where maps are missing; None where the plan makes none.
     """
-    panel = kept_panel(store, numbers, pair)
-    return visual_comparison([panel]) if isinstance(panel, Panel) else panel
+    panel = kept_grid(store, numbers, pair)
+    return visual_comparison([panel]) if isinstance(panel, MapGrid) else panel
 
 
-def kept_panel(store: Store, numbers: Numbers, pair: int, methods: Sequence[int] | None = None) -> Panel | str | None:
+def kept_grid(store: Store, numbers: Numbers, pair: int, methods: Sequence[int] | None = None) -> MapGrid | str | None:
     """The maps that were kept of a pair, for the first seed and the first images.
 
     Args:
@@ -64,7 +64,7 @@ def kept_panel(store: Store, numbers: Numbers, pair: int, methods: Sequence[int]
         photographs = [read(item) for item in items]
     except FEIError as error:
         return f"Maps of {name} are not shown, since they cannot be laid over their photographs: {error}"
-    return Panel(
+    return MapGrid(
         title="",
         names=[style[row].name for row in rows],
         photographs=photographs,
@@ -75,7 +75,7 @@ def kept_panel(store: Store, numbers: Numbers, pair: int, methods: Sequence[int]
 
 
 def sanity_strips(store: Store, numbers: Numbers, pair: int) -> Figure | str | None:
-    """The original map and those of each stage, a line a method, for the first image; None where none are kept."""
+    """The original map and those of each stage, one line per method, for the first image; None where none are kept."""
     stages = numbers.layers(pair, "sanity", "ssim")
     strips: dict[int, NDArray[np.float32]] = {}
     keys = store.rows(
@@ -131,7 +131,7 @@ def photograph_reader(numbers: Numbers, pair: int) -> Callable[[str], Pixels]:
 
     def read(item: str) -> Pixels:
         if item not in files:
-            raise DataError(f"'{item}' is no longer in {chosen.data}.")
+            raise DataError(f"'{item}' is no longer in {chosen.data}; put it back.")
         return photo(classifier.preprocess(files[item]))
 
     return read
@@ -142,10 +142,7 @@ def _reached(numbers: Numbers, pair: int, row: int, item: str) -> str:
     words = []
     place = numbers.items(pair, "map").index(item)
     for metric, digits in (("insertion", ".2f"), ("mse", ".2g")):
-        for protocol in numbers.protocols("map", metric)[:1]:
-            layers = numbers.layers(pair, "map", metric, protocol)
-            value = (
-                numbers.values(pair, row, Quantity("map", metric, protocol, layers[-1]))[place, 0] if layers else np.nan
-            )
-            words += [f"{metric_name(metric)} {value:{digits}}"] if np.isfinite(value) else []
+        if (quantity := numbers.deepest(pair, metric)) is not None:
+            value = numbers.values(pair, row, quantity)[place, 0]
+            words += [f"{known(metric).title} {value:{digits}}"] if np.isfinite(value) else []
     return "\n".join(words)

@@ -1,4 +1,4 @@
-"""How figures look: one colour and mark a method in all of them, quiet axes, and files that repeat byte by byte."""
+"""How figures look: one colour and mark per method in all of them, quiet axes, and files that repeat byte by byte."""
 
 from __future__ import annotations
 

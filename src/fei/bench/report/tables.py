@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fei.bench.report._cells import Cell, Column, direction, heading, metric_name
-from fei.bench.report._fill import fill
-from fei.bench.report._latex import latex
-from fei.bench.report._markdown import csv_text, markdown, tests_markdown
+from fei.bench.report._cells import Cell, Column, fill, known
 from fei.bench.report._notes import notes
+from fei.bench.report._written import csv_text, latex, markdown, tests_markdown
 from fei.bench.report.numbers import COSTS, Numbers, Quantity, natural
 from fei.errors import InputError
 from fei.metrics.black_image import THRESHOLDS
@@ -22,7 +20,7 @@ _EXTERNAL, _INTERNAL = ("insertion", "deletion"), ("mse", "cosine")
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of a table."""
 
     label: str
@@ -48,26 +46,20 @@ class Table:
     title: str
     pairs: tuple[str, ...]
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     cells: tuple[tuple[Cell | None, ...], ...]
     notes: tuple[str, ...]
     headings: bool = False
 
-    def markdown(self, *, intervals: bool = False) -> str:
-        """In Markdown; with 95 % intervals in place of the spread over seeds, if asked for."""
-        return markdown(self, intervals=intervals)
+    def filled(self) -> Iterator[tuple[Column, TableRow, Cell]]:
+        """The cells that have a number, column by column."""
+        for column, cells in zip(self.columns, zip(*self.cells, strict=True), strict=True):
+            yield from ((column, row, cell) for row, cell in zip(self.rows, cells, strict=True) if cell is not None)
 
-    def tests(self) -> str:
-        """The paired tests in Markdown; empty where there are none."""
-        return tests_markdown(self)
-
-    def latex(self) -> str:
-        r"""In LaTeX, to be taken into a document with \input."""
-        return latex(self)
-
-    def csv(self) -> str:
-        """In CSV: one line a cell, with all digits, intervals and tests."""
-        return csv_text(self)
+    markdown = markdown
+    tests = tests_markdown
+    latex = latex
+    csv = csv_text
 
 
 def table(store: Store, layout: str, pair: int = 0) -> Table:
@@ -121,7 +113,7 @@ def _make(numbers: Numbers, layout: str, pair: int) -> Table | None:
         title=title,
         pairs=tuple(names),
         columns=tuple(columns),
-        rows=tuple(Row(numbers.plan.methods[row].label, numbers.plan.methods[row].group) for row in rows),
+        rows=tuple(TableRow(numbers.plan.methods[row].label, numbers.plan.methods[row].group) for row in rows),
         cells=tuple(tuple(line[index] for index in filled) for line in cells),
         notes=(),
         headings=layout == "ablation",
@@ -134,66 +126,62 @@ def _make(numbers: Numbers, layout: str, pair: int) -> Table | None:
 
 def _external(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
     protocols = numbers.protocols("map", "insertion")
-    columns = [
-        _column((*pair_heads, *([protocol] if len(protocols) > 1 else []), heading(metric)), pair, metric, protocol)
-        for pair, pair_heads in enumerate(_pair_heads(numbers))
+    return "External faithfulness", [
+        Column(
+            (*heads, *([protocol] if len(protocols) > 1 else []), known(metric).heading),
+            place,
+            Quantity("map", metric, protocol),
+        )
+        for place, heads in enumerate(_pair_heads(numbers))
         for protocol in protocols
         for metric in _EXTERNAL
     ]
-    return "External faithfulness", columns
 
 
 def _internal(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
-    columns = [
-        _column((heading(metric), *pair_heads), pair, metric, protocol, layers[-1])
+    return "Internal faithfulness at the last feature layer", [
+        Column((known(metric).heading, *heads), place, quantity)
         for metric in _INTERNAL
-        for pair, pair_heads in enumerate(_pair_heads(numbers))
-        for protocol in numbers.protocols("map", metric)[:1]
-        if (layers := numbers.layers(pair, "map", metric, protocol))
+        for place, heads in enumerate(_pair_heads(numbers))
+        for quantity in numbers.at_layers(place, metric)[-1:]
     ]
-    return "Internal faithfulness at the last feature layer", columns
 
 
 def _layerwise(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
-    columns = [
-        _column((heading(metric), layer.removeprefix("network.")), pair, metric, protocol, layer)
+    return "Internal faithfulness layer by layer", [
+        Column((known(metric).heading, quantity.layer.removeprefix("network.")), pair, quantity)
         for metric in _INTERNAL
-        for protocol in numbers.protocols("map", metric)[:1]
-        for layer in numbers.layers(pair, "map", metric, protocol)
+        for quantity in numbers.at_layers(pair, metric)
     ]
-    return "Internal faithfulness layer by layer", columns
 
 
 def _ablation(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
-    columns = []
-    for place, pair_heads in enumerate(_pair_heads(numbers)):
-        group = pair_heads if len(numbers.plan.pairs) > 1 else ()
-        for metric in (*_EXTERNAL, *_INTERNAL):
-            for protocol in numbers.protocols("map", metric)[:1]:
-                layers = numbers.layers(place, "map", metric, protocol)
-                columns += [_column((*group, heading(metric)), place, metric, protocol, layer) for layer in layers[-1:]]
-    return "Ablation", columns
+    return "Ablation", [
+        Column((*(heads if len(numbers.plan.pairs) > 1 else ()), known(metric).heading), place, quantity)
+        for place, heads in enumerate(_pair_heads(numbers))
+        for metric in (*_EXTERNAL, *_INTERNAL)
+        for quantity in numbers.at_layers(place, metric)[-1:]
+    ]
 
 
 def _black_image(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
+    fired, phi = Quantity("black-image", "fired"), Quantity("black-image", "phi")
     columns = []
-    for place, pair_heads in enumerate(_pair_heads(numbers)):
-        fired, phi = Quantity("black-image", "fired"), Quantity("black-image", "phi")
-        columns.append(Column((*pair_heads, heading("fired")), place, fired, False, share=True))
+    for place, heads in enumerate(_pair_heads(numbers)):
+        columns.append(Column((*heads, known("fired").heading), place, fired, share=True))
         columns += [
-            Column((*pair_heads, f"φ ≥ {level:g} ↓"), place, phi, False, share=True, threshold=level)
+            Column((*heads, f"φ ≥ {level:g} {known('phi').arrow}"), place, phi, share=True, threshold=level)
             for level in THRESHOLDS
         ]
     return "Black-image test: share of trials in which a class is found in a black image", columns
 
 
 def _sanity(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
-    columns = [
-        Column((heading(metric), stage), pair, Quantity("sanity", metric, "", stage), direction(metric))
+    return "Similarity to the original map as layers are re-initialised", [
+        Column((known(metric).heading, stage), pair, Quantity("sanity", metric, "", stage))
         for metric in ("ssim", "spearman")
         for stage in numbers.layers(pair, "sanity", metric)
     ]
-    return "Similarity to the original map as layers are re-initialised", columns
 
 
 def _plain(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
@@ -203,9 +191,10 @@ def _plain(numbers: Numbers, pair: int) -> tuple[str, list[Column]]:
         costs = [Quantity("map", metric) for metric in COSTS] if found else []
         for q in sorted(found, key=_order) + costs:
             details = [text for text in (q.protocol, q.layer.removeprefix("network.")) if text]
-            heads = (*pair_heads, *details, heading(q.metric, q.protocol))
-            columns.append(Column(heads, place, q, direction(q.metric, q.protocol)))
-    return "All numbers", [replace(column, heads=_padded(column.heads, columns)) for column in columns]
+            columns.append(Column((*pair_heads, *details, known(q.metric, q.protocol).heading), place, q))
+    levels = max((len(column.heads) for column in columns), default=0)
+    padded = [(*heads[:-1], *[""] * (levels - len(heads)), heads[-1]) for heads in (each.heads for each in columns)]
+    return "All numbers", [replace(column, heads=heads) for column, heads in zip(columns, padded, strict=True)]
 
 
 _LAYOUTS: dict[str, tuple[Callable[[Numbers, int], tuple[str, list[Column]]], bool]] = {
@@ -219,10 +208,6 @@ _LAYOUTS: dict[str, tuple[Callable[[Numbers, int], tuple[str, list[Column]]], bo
 }
 
 
-def _column(heads: tuple[str, ...], pair: int, metric: str, protocol: str, layer: str = "") -> Column:
-    return Column(heads, pair, Quantity("map", metric, protocol, layer), direction(metric))
-
-
 def _pair_heads(numbers: Numbers) -> list[tuple[str, ...]]:
     """The names of the pairs; where all are "data set, network", in two lines as in the paper."""
     parts = [tuple(pair.name.split(", ")) for pair in numbers.plan.pairs]
@@ -230,13 +215,7 @@ def _pair_heads(numbers: Numbers) -> list[tuple[str, ...]]:
 
 
 def _order(quantity: Quantity) -> tuple[bool, str, list[tuple[int, int | str]], str]:
-    return bool(quantity.layer), quantity.protocol, natural(quantity.layer), metric_name(quantity.metric)
-
-
-def _padded(heads: tuple[str, ...], columns: Sequence[Column]) -> tuple[str, ...]:
-    """Headings of as many levels as the column with the most has."""
-    missing = max(len(column.heads) for column in columns) - len(heads)
-    return (*heads[:-1], *[""] * missing, heads[-1])
+    return bool(quantity.layer), quantity.protocol, natural(quantity.layer), known(quantity.metric).title
 
 
 def _is_ablation(numbers: Numbers) -> bool:

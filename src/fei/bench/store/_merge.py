@@ -72,16 +72,16 @@ def merged_plan(first: Plan, second: Plan) -> Plan:
             raise InputError(
                 f"The two plans differ in '{attribute}' ({one} and {other}); only equal ones can be merged."
             )
-    flags = ("external", "internal", "complexity", "localization", "confidence")
-    metrics = {flag: getattr(first.metrics, flag) or getattr(second.metrics, flag) for flag in flags}
     document = first.model_dump() | {
         "pairs": [pair.model_dump() for pair in {p.name: p for p in (*first.pairs, *second.pairs)}.values()],
         "methods": [row.model_dump() for row in {m.label: m for m in (*first.methods, *second.methods)}.values()],
         "seeds": list(dict.fromkeys([*first.seeds, *second.seeds])),
         "keep_maps": first.keep_maps or second.keep_maps,
-        "metrics": first.metrics.model_dump()
-        | metrics
-        | {"protocols": list(dict.fromkeys([*first.metrics.protocols, *second.metrics.protocols]))},
+        "metrics": {
+            "protocols": list(dict.fromkeys([*first.metrics.protocols, *second.metrics.protocols])),
+            "measure": [*first.metrics.groups, *second.metrics.groups],
+            "batch_size": first.metrics.batch_size,
+        },
     }
     for attribute in ("black_image", "sanity"):
         part = getattr(first, attribute) or getattr(second, attribute)

@@ -15,7 +15,7 @@ from fei.bench.store._diff import Difference, diff
 from fei.bench.store._merge import merge
 from fei.bench.store._store import Store
 from fei.bench.store.outcomes import curve_values, stored_outcomes
-from fei.bench.units import KEPT, Curve, Outcome, Score
+from fei.bench.units import KEPT, Outcome, Score, StoredCurve
 from fei.common.files import replacing
 from fei.errors import DataError, InputError
 
@@ -157,7 +157,7 @@ def _outcome(rows: list[_Row]) -> Outcome:
     first = rows[0]
     same = {name: first[name] for name in COLUMNS.keys() & set(Outcome.__dataclass_fields__) - {"groups", "method"}}
     scores: dict[tuple[str, str, str], Score] = {}
-    curves: dict[tuple[str, str], Curve] = {}
+    curves: dict[tuple[str, str], StoredCurve] = {}
     for row in rows:
         where = (row["metric"], row["protocol"], row["layer"])
         if row["metric"] is None:

@@ -17,7 +17,7 @@ from fei import __version__
 from fei.core.explanation import Explanation
 from fei.core.randomness import image_digest
 from fei.errors import InputError
-from fei.metrics import BlackImage, Cost, Curve, Evaluation, agreement_matrix
+from fei.metrics import BlackImage, Cost, Curve, Evaluation, agreement_matrix, declared
 from fei.protocols import get
 from fei.report.explorer.shown import Guess, Panel, Shown
 from fei.report.shell import packed
@@ -33,6 +33,7 @@ def payload(images: Sequence[Shown]) -> dict[str, Any]:
         "schema": SCHEMA,
         "fei": __version__,
         "colors": {name: _palette(name) for name in ("inferno", "coolwarm")},
+        "metrics": {metric.score: metric.document() for metric in declared().values()},
         "images": [_image(shown) for shown in images],
     }
 

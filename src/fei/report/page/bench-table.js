@@ -11,9 +11,8 @@ function sortHead(words, name, chosen, ascending, number = true) {
 }
 
 const headWords = (column) => {
-  const layered = ["mse", "cosine", "pearson"].includes(column.metric);
   const own = column.protocol && !run.protocols.includes(column.protocol) ? ` ${column.protocol.split("/")[0]}` : "";
-  return `${column.heading}${own}${layered ? " ᴸ" : ""}`;
+  return `${column.heading}${own}${column.layered ? " ᴸ" : ""}`;
 };
 
 // Filters
@@ -81,7 +80,7 @@ function sortRows(rows, columns) {
 /** Whether low numbers come first. */
 function isAscending(name, columns, bestFirst) {
   if (["method", "pair", "image", "class"].includes(name)) return bestFirst;
-  const better = name === "fired" ? false : columns.find((column) => column.name === name)?.better ?? true;
+  const better = name === "fired" ? run.metrics.fired.better : columns.find((column) => column.name === name)?.better ?? true;
   return better !== bestFirst;
 }
 
@@ -122,7 +121,7 @@ function buildTable() {
   $("scores").replaceChildren(
     h("thead", {}, h("tr", {}, head("Method", "method", false), several ? head("Network and data", "pair", false) : null,
       ...columns.map((column) => head(headWords(column), column.name, true)),
-      tested ? head("Black image ↓", "fired", true) : null, head("Images", "images", true))),
+      tested ? head(`Black image ${run.metrics.fired.arrow}`, "fired", true) : null, head("Images", "images", true))),
     h("tbody", {}, ...rows.map((one) => {
       const chosen = state.row && state.row.pair === one.pair.number && state.row.method === one.method;
       const { label, control } = run.methods[one.method];
@@ -152,7 +151,7 @@ function buildNotes(rows, columns, tested) {
     notes.push(`Mean ${seeds}over the images and, below it, the 95 % bootstrap interval over the images, as in the report.`);
   }
   if (columns.some((column) => column.better !== null)) notes.push("The best of a column is bold; a control takes no place.");
-  if (columns.some(({ metric }) => ["mse", "cosine", "pearson"].includes(metric))) notes.push("ᴸ: at the last feature layer.");
+  if (columns.some(({ layered }) => layered)) notes.push("ᴸ: at the last feature layer.");
   if (tested) notes.push("Black image: share of trials in which a class is found, with Wilson’s interval; filters do not touch it.");
   if (rows.some((one) => one.cells.some((cell) => cell && cell.images < one.images))) notes.push("†: of fewer images than others in its row.");
   $("table-note").textContent = notes.join(" ");

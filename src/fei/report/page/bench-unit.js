@@ -83,7 +83,7 @@ function buildCurves(pair, row, image, label) {
       .flatMap((other) => curvesOf(pair, other, image, state.seed, same).map((one) => ({ ...one, label: run.methods[pair.rows[other]].label })));
     const thinned = curve.points > curve.fractions.length ? `, ${curve.fractions.length} of ${curve.points} points` : "";
     return h("figure", { class: "chart", "data-curve": curve.name },
-      h("figcaption", {}, h("strong", {}, { insertion: "Insertion ↑", deletion: "Deletion ↓" }[curve.name] ?? curve.protocol),
+      h("figcaption", {}, h("strong", {}, curve.title),
         h("span", { class: "series a" }, label),
         others.length ? h("span", { class: "series other faint" }, others.length > 1 ? "other methods" : others[0].label) : null,
         h("span", { class: "faint" }, `${curve.protocol}${thinned}`)),
@@ -110,23 +110,23 @@ function curveOf(width, curve, others, label) {
 // Layers
 
 function buildLayers(pair, row, image, label) {
-  const metrics = [["cosine", "Cosine ↑"], ["mse", "MSE ↓"], ["pearson", "Pearson ↑"]];
-  const tables = metrics.map(([metric, title]) => layerTable(pair, row, image, metric, title)).filter(Boolean);
+  const tables = Object.keys(run.metrics).map((metric) => layerTable(pair, row, image, metric)).filter(Boolean);
   $("unit-layers").replaceChildren(...(tables.length ? [
     h("h3", {}, "Inside the network"),
     h("p", { class: "about" }, `Activations on the insertion pictures against those on the photograph, shallow to deep. Full: this image under ${label}; hollow: the mean of all images.`),
     h("div", { class: "layer-tables" }, ...tables)] : []));
 }
 
-function layerTable(pair, row, image, metric, title) {
+function layerTable(pair, row, image, metric) {
+  const about = run.metrics[metric];
   const layers = layersOf(pair, metric, state.protocol).map((one) => ({
     ...one, here: valueOf(pair, one.quantity, row, image, state.seed), mean: meanOver(pair, one.quantity, row, [...pair.items.keys()])?.mean ?? NaN,
   }));
   const known = layers.flatMap(({ here, mean }) => [here, mean]).filter((value) => !Number.isNaN(value));
   if (!layers.length || !known.length) return null;
-  const text = (value) => (Number.isNaN(value) ? "–" : metric === "mse" ? brief(value) : value.toFixed(3));
+  const text = (value) => (Number.isNaN(value) ? "–" : written(value, about.format));
   const column = (kind, head, values) => ({ kind, head, values, texts: values.map(text) });
-  return laneTable(metric, title, laneScale(metric, known), layers.map(({ layer }) => layer),
+  return laneTable(metric, about, laneScale(about, known), layers.map(({ layer }) => layer),
     [column("a", "this image", layers.map(({ here }) => here)), column("", "mean", layers.map(({ mean }) => mean))]);
 }
 
@@ -144,7 +144,7 @@ function buildUnitFacts(pair, row, image, label) {
     ["key", `${key}…`], ["method", `${label}, seed ${run.seeds[state.seed]}`],
     ["state", pair.states[unit] === 0 ? "done" : pair.states[unit] === 1 ? "not computed yet" : `failed: ${pair.reasons[pair.states[unit] - 2]}`],
     ["network", pair.model], ["data", pair.data ?? "–"], ["settings", settings || "none"],
-    ["numbers", plain.map(([metric, , value]) => `${metric.replaceAll("_", " ")} ${brief(value)}`).join(", ") || "none"],
+    ["numbers", plain.map(([metric, , value]) => `${run.metrics[metric]?.title ?? metric.replaceAll("_", " ")} ${brief(value)}`).join(", ") || "none"],
   ];
   $("unit-facts").replaceChildren(...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
   buildSources($("unit-sources"), [

@@ -32,12 +32,32 @@ function options(select, choices, chosen) {
 
 const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
 
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 /** A number in few letters: 0.0123, 4.1e-5, 1234. */
 function brief(number) {
   if (number === 0) return "0";
   const size = Math.abs(number);
   if (size < 1e-3 || size >= 1e5) return number.toExponential(1);
   return size >= 100 ? number.toFixed(0) : Number(number.toPrecision(3)).toString();
+}
+
+/** A number as its metric writes it; formats are Python's. */
+function written(value, format) {
+  const digits = Number(format.match(/\d+/)?.[0] ?? 0);
+  if (format.endsWith("g")) return brief(value);
+  return format.endsWith("%") ? percent(value, digits) : value.toFixed(digits);
+}
+
+/** Where a value of a metric lies between the ends of a lane, 0 … 1; `values` are all that share the lane. */
+function laneScale({ logarithmic }, values) {
+  if (!logarithmic) {
+    const low = Math.min(0, ...values);
+    return (value) => (value - low) / (1 - low);
+  }
+  const positive = values.filter((value) => value > 0);
+  const low = Math.log(Math.min(...positive)), high = Math.log(Math.max(...positive));
+  return (value) => (value > 0 ? Math.max(0, (Math.log(value) - low) / (high - low || 1)) : 0);
 }
 
 const scaleOf = ([low, high], [from, to]) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
@@ -81,21 +101,11 @@ function columnWidth(element) {
 
 // Layers of a network, each with a lane in which the values of some columns stand
 
-/** Where a value stands in its lane, from 0 to 1; errors by their logarithms. */
-function laneScale(metric, values) {
-  if (metric !== "mse") {
-    const low = Math.min(0, ...values);
-    return (value) => (value - low) / (1 - low);
-  }
-  const positive = values.filter((value) => value > 0);
-  const low = Math.log(Math.min(...positive)), high = Math.log(Math.max(...positive));
-  return (value) => (value > 0 ? Math.max(0, (Math.log(value) - low) / (high - low || 1)) : 0);
-}
-
 /** A table of layers; columns are { kind, head, title, values, texts }, the first in front. */
-function laneTable(metric, heading, place, names, columns) {
+function laneTable(metric, about, place, names, columns) {
   return h("table", { class: "lanes", "data-metric": metric },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, heading), h("th", { scope: "col" }, metric === "mse" ? "logarithmic" : "0 … 1"),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, about.heading),
+      h("th", { scope: "col" }, about.logarithmic ? "logarithmic" : "0 … 1"),
       ...columns.map(({ kind, head, title }) => h("th", { scope: "col", class: `number ${kind}`, title }, head)))),
     h("tbody", {}, ...names.map((name, i) => {
       const dots = columns.filter(({ values }) => Number.isFinite(values[i])).map(({ kind, values }) =>

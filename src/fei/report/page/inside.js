@@ -7,14 +7,14 @@ function layersAt(image, panel, metric, fraction) {
 }
 
 function layerTable(image, chosen, metric) {
-  const place = laneScale(metric, chosen.flatMap(({ panel }) => panel.layers[metric].flat()));
-  const format = metric === "cosine" ? (value) => value.toFixed(3) : brief;
+  const about = data.metrics[metric];
+  const place = laneScale(about, chosen.flatMap(({ panel }) => panel.layers[metric].flat()));
   const columns = chosen.map(({ slot, panel }) => {
     const here = layersAt(image, panel, metric, state.fraction);
-    const values = here.map((one) => one?.value), texts = here.map((one) => told(one, format));
+    const values = here.map((one) => one?.value), texts = here.map((one) => told(one, (value) => written(value, about.format)));
     return { kind: slot, head: slot.toUpperCase(), title: panel.method, values, texts };
   });
-  return laneTable(metric, metric === "cosine" ? "Cosine ↑" : "MSE ↓", place, chosen[0].panel.layers.names, columns);
+  return laneTable(metric, about, place, chosen[0].panel.layers.names, columns);
 }
 
 function paintInside(image) {

@@ -135,7 +135,7 @@ function paintReadings(data) {
 function panelReading(panel, i) {
   if (i !== null) return [`value ${brief(panel.values[i])}`, `above ${percent(percentile(panel, i), 1)} of pixels`];
   if (!panel.insertion) return [`${brief(panel.low)} to ${brief(panel.high)}`];
-  return [`insertion ${panel.insertion.auc.toFixed(3)}`, `deletion ${panel.deletion.auc.toFixed(3)}`];
+  return ["insertion", "deletion"].map((curve) => `${data.metrics[curve].title} ${written(panel[curve].auc, data.metrics[curve].format)}`);
 }
 
 function photoReading(image, pixel) {

@@ -1,8 +1,8 @@
 // Inserted and deleted pictures, and the curves.
 
 const PARTS = {
-  insertion: { title: "Insertion", what: (share) => `${percent(1 - share, 1)} most important left` },
-  deletion: { title: "Deletion", what: (share) => `${percent(share, 1)} most important gone` },
+  insertion: (share) => `${percent(1 - share, 1)} most important left`,
+  deletion: (share) => `${percent(share, 1)} most important gone`,
 };
 
 function buildScrubber(image) {
@@ -11,10 +11,11 @@ function buildScrubber(image) {
     + "class; deletion paints over as many of the most important and should lose it.";
   $("slots").replaceChildren(...chosenOf(image).map(({ slot, panel }) => h("div", { class: `slot ${slot}` },
     h("h3", {}, h("span", { class: "key" }, slot.toUpperCase()), panel.method),
-    h("div", { class: "pair" }, ...Object.entries(PARTS).map(([curve, part]) => {
-      const canvas = h("canvas", { role: "img", id: `${curve}-${slot}`, "aria-label": `${part.title} picture of ${panel.method}` });
+    h("div", { class: "pair" }, ...Object.keys(PARTS).map((curve) => {
+      const title = capital(data.metrics[curve].title);
+      const canvas = h("canvas", { role: "img", id: `${curve}-${slot}`, "aria-label": `${title} picture of ${panel.method}` });
       return h("figure", {}, viewOf(canvas), h("figcaption", {},
-        h("span", { class: "caption" }, h("span", {}, part.title), h("strong", { id: `${curve}-${slot}-score` })),
+        h("span", { class: "caption" }, h("span", {}, title), h("strong", { id: `${curve}-${slot}-score` })),
         h("span", { class: "faint", id: `${curve}-${slot}-what` }),
         h("ol", { class: "guesses", id: `${curve}-${slot}-guesses` })));
     })))));
@@ -31,7 +32,7 @@ function paintScrubber(image) {
     for (const curve of Object.keys(PARTS)) {
       const id = `${curve}-${slot}`;
       paintPerturbed($(id), image, panel, curve, state.fraction);
-      $(`${id}-what`).textContent = PARTS[curve].what(count / image.pixels);
+      $(`${id}-what`).textContent = PARTS[curve](count / image.pixels);
       const course = panel[curve];
       const here = course ? valueAt(course.fractions, course.scores, state.fraction, image.pixels) : null;
       $(`${id}-score`).textContent = course ? told(here, scoreFormat(image)) : "";
@@ -58,9 +59,9 @@ function paintCurves(image) {
   const width = columnWidth($("curves"));
   const others = othersOf(image).filter((panel) => panel.insertion);
   $("curves").replaceChildren(...["insertion", "deletion"].map((curve) => h("figure", { class: "chart", "data-curve": curve },
-    h("figcaption", {}, h("strong", {}, curve === "insertion" ? "Insertion ↑" : "Deletion ↓"),
+    h("figcaption", {}, h("strong", {}, data.metrics[curve].heading),
       ...chosen.filter(({ panel }) => panel[curve]).map(({ slot, panel }) => h("span", { class: `series ${slot}` },
-        `${panel.method} ${panel[curve].auc.toFixed(3)}`)),
+        `${panel.method} ${written(panel[curve].auc, data.metrics[curve].format)}`)),
       others.length ? h("span", { class: "series other faint" }, others.length > 1 ? "other methods" : others[0].method) : null),
     curveChart(width, image, curve, chosen, others))));
   $("curve-note").textContent =

@@ -32,15 +32,24 @@ function matrixCell(first, second, rho) {
 
 // Scores
 
+/** Columns of the table: titles, directions and formats are those that Python declares for the metric. */
 const COLUMNS = [
-  { name: "insertion", head: "Insertion ↑", value: (p) => p.insertion?.auc, format: (v) => v.toFixed(3), best: Math.max },
-  { name: "deletion", head: "Deletion ↓", value: (p) => p.deletion?.auc, format: (v) => v.toFixed(3), best: Math.min },
-  { name: "cosine", head: "Cosine ↑", value: (p) => p.layers?.mean.cosine.at(-1), format: (v) => v.toFixed(3), best: Math.max },
-  { name: "mse", head: "MSE ↓", value: (p) => p.layers?.mean.mse.at(-1), format: brief, best: Math.min },
-  { name: "ties", head: "Ties", value: (p) => p.ties, format: (v) => percent(v) },
-  { name: "passes", head: "Passes", value: (p) => p.cost?.forwards, format: (v, p) => `${v} + ${p.cost.backwards}` },
-  { name: "seconds", head: "Seconds", value: (p) => p.cost?.seconds, format: (v) => v.toFixed(1) },
+  { name: "insertion", value: (p) => p.insertion?.auc },
+  { name: "deletion", value: (p) => p.deletion?.auc },
+  { name: "cosine", value: (p) => p.layers?.mean.cosine.at(-1) },
+  { name: "mse", value: (p) => p.layers?.mean.mse.at(-1) },
+  { name: "ties", value: (p) => p.ties },
+  { name: "passes", cost: true, value: (p) => p.cost?.forwards, format: (v, p) => `${v} + ${p.cost.backwards}` },
+  { name: "seconds", cost: true, value: (p) => p.cost?.seconds },
 ];
+
+const headOf = ({ name, cost }) => (cost ? capital(data.metrics[name]?.title ?? name) : data.metrics[name].heading);
+
+/** The best value of a column; costs and what has no direction have none. */
+function bestValue({ name, cost, value }, panels) {
+  const better = cost ? null : data.metrics[name].better;
+  return better === null ? undefined : Math[better ? "max" : "min"](...panels.map(value).filter(isThere));
+}
 
 const isThere = (value) => value !== null && value !== undefined;
 
@@ -52,16 +61,16 @@ function buildScores(image) {
   $("scores-about").textContent = `Under ${image.protocol}, seed ${image.seed}.`
     + (deepest ? ` Cosine and MSE are means over the insertion curve at the deepest layer, ${deepest}.` : "")
     + " Ties: pixels whose value another pixel has too. Passes: forward + backward. The best of a column is bold.";
-  const best = columns.map(({ value, best: pick }) => pick?.(...image.panels.map(value).filter(isThere)));
+  const best = columns.map((column) => bestValue(column, image.panels));
   $("scores").replaceChildren(
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Method"),
-      ...columns.map(({ head }) => h("th", { scope: "col", class: "number" }, head)),
-      tested ? h("th", { scope: "col" }, "Black image ↓") : null)),
+      ...columns.map((column) => h("th", { scope: "col", class: "number" }, headOf(column))),
+      tested ? h("th", { scope: "col" }, `Black image ${data.metrics.fired.arrow}`) : null)),
     h("tbody", {}, ...image.panels.map((panel) => h("tr", {}, h("th", { scope: "row" }, panel.method),
-      ...columns.map(({ value, format }, i) => {
+      ...columns.map(({ name, value, format }, i) => {
         const number = value(panel);
         const there = isThere(number);
-        return h("td", { class: `number${there && number === best[i] ? " best" : ""}` }, there ? format(number, panel) : "–");
+        return h("td", { class: `number${there && number === best[i] ? " best" : ""}` }, there ? (format?.(number, panel) ?? written(number, data.metrics[name].format)) : "–");
       }),
       tested ? h("td", {}, badgeOf(panel.blackImage, true) ?? "–") : null))));
 }
