@@ -94,7 +94,7 @@ def table(results: Results) -> str:
 def figure(network: str, demo: str, folder: Path) -> Path:
     """All maps on one of scikit-image's photographs, in the order of the registry."""
     from fei.report.comparison import grid
-    from fei.report.overlay import photo as picture
+    from fei.report.drawing import photo as picture
 
     model = load(network)
     x = model.preprocess(demo_image(demo))[None]

@@ -30,7 +30,7 @@ from fei.bench.plan.keys import canonical
 from fei.bench.store import Store
 from fei.data import demo_image, load, read_image
 from fei.models import Classifier
-from fei.report.overlay import Pixels, notebook_figure, overlay, photo, shortened
+from fei.report.drawing import Pixels, notebook_figure, overlay, photo, shortened
 
 _NETWORKS = ("EfficientNet-Lite0", "MobileNetV1")
 _DEMOS = ("chelsea", "coffee", "astronaut", "rocket", "motorcycle_left")

@@ -16,7 +16,7 @@ from studies.photographs import ROOT
 
 import fei
 from fei.data import demo_image
-from fei.report.overlay import photo
+from fei.report.drawing import photo
 
 FILE = ROOT / "docs" / "images" / "results-sanity-strips.jpg"
 STAGES = (0, 1, 3, 6, 13, 19, 26)  # layers without their weights

@@ -31,7 +31,7 @@ LAYERS = (
 PLACE = {name: place for place, names in enumerate(LAYERS) for name in names}
 # What a single function imports from further right when it is called, and why.
 UPWARDS = {
-    ("core/explanation.py", "fei.report.overlay"): "`Explanation.show` draws itself",
+    ("core/explanation.py", "fei.report.drawing"): "`Explanation.show` draws itself",
     ("core/explanation.py", "fei.report.explorer.notebook"): "and so it does in a notebook",
 }
 FILES = sorted(SOURCE.rglob("*.py"))

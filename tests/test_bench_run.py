@@ -366,7 +366,7 @@ def test_a_second_driver_is_refused(photos, tmp_path):
 
 def test_code_that_is_not_there_is_told_when_it_is_to_run(photos, tmp_path):
     plan = make_plan(photos, [COUNTED, {"name": "no.such:thing"}])
-    with pytest.raises(InputError, match=r"^methods\[1\]: 'no.such:thing' cannot be imported"):
+    with pytest.raises(InputError, match=r"^`methods\[1\]`: 'no.such:thing' cannot be imported"):
         call(run, plan, tmp_path)
     assert call(run, make_plan(photos, [COUNTED]), tmp_path).failed == 0  # and the folder is free for a better plan
 

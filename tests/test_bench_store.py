@@ -152,6 +152,7 @@ def test_what_a_driver_killed_while_it_wrote_left_behind_is_swept(tmp_path, plan
     others = [tmp_path / ".fei-notes", tmp_path / "maps" / f".fei-{'b' * 16}"]  # a file of the user's, a newer one
     for file in left + others:
         file.touch()
+        os.utime(file, (1, 1))  # long ago
     os.utime(others[1], (2**32, 2**32))
     Store.open(tmp_path, readonly=True).close()  # who reads may not know what is written now
     assert all(file.exists() for file in left)

@@ -173,7 +173,7 @@ def test_ctrl_c_says_how_to_go_on(place, capsys, monkeypatch):
         (["export", "none", "x.csv"], "There is no run in 'none'"),
         (["diff", "none", "none"], "There is no run in 'none'"),
         (["preset", "table-7"], "There is no preset 'table-7'"),
-        (["preset", "sanity", "--model", "resnet50"], "there is no model 'resnet50'"),
+        (["preset", "sanity", "--model", "resnet50"], "There is no model 'resnet50'"),
         (["fly"], "No such command 'fly'"),
     ],
 )

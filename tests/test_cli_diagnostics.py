@@ -211,7 +211,7 @@ def test_what_a_network_prints_does_not_spoil_the_json(run):
         ("sanity nope.png", "no image file 'nope.png'"),
         ("sanity a.png --mode both", "Unknown mode 'both'; choose one of cascading, independent"),
         ("sanity a.png --layers 0", "`layers` must be a number of layers, at least 1"),
-        ("sanity a.png --layers features.1", "the network ran no module named 'features.1'"),
+        ("sanity a.png --layers features.1", "The network ran no module named 'features.1'"),
         ("sanity a.png --target spotted", "did you mean 'dotted'"),
         ("sanity a.png --out net.py", r"cannot be written to 'net.py' \(it is not a folder\)"),
     ],

@@ -38,7 +38,7 @@ def texts(node: ast.expr) -> list[str]:
 
 def faults(text: str) -> list[str]:
     """What is wrong with the form of a message."""
-    if re.fullmatch(r"[^a-zA-Z]*|[\w.\[\]\0]+: \0", text):  # placeholders, or a place and one: made elsewhere
+    if re.fullmatch(r"[^a-zA-Z]*|[\w.\[\]`\0]+: \0", text):  # placeholders, or a place and one: made elsewhere
         return []
     return [
         fault

@@ -361,7 +361,7 @@ def one_nan():
         ),
         ({"maps": one_nan()}, InputError, "`maps` holds NaN or infinite values"),
         ({"maps": [1, 2]}, InputError, "`maps` must be a tensor"),
-        ({"score": "prob", "target": lambda output: output[:, 0]}, InputError, "unknown score 'prob'"),
+        ({"score": "prob", "target": lambda output: output[:, 0]}, InputError, "Unknown score 'prob'"),
         ({"layers": "5"}, InputError, "`layers` is '5'; give a list of module names, or None"),
         ({"layers": 5}, InputError, "`layers` is 5; give a list of module names, or None"),
         ({"target": 9}, InputError, "target 9 is out of range"),

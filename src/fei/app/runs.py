@@ -23,8 +23,8 @@ from fei.app.limits import sentence
 from fei.app.photos import Photo, encoded
 from fei.errors import InputError
 from fei.models import Classifier
+from fei.report.drawing import overlay, photo
 from fei.report.explorer import Panel, Shown, explorer_html
-from fei.report.overlay import overlay, photo
 from fei.service import Inquiry, Look, Request, explanation_files
 
 WAITING, RUNNING, MEASURING, DONE, STOPPED = "waiting", "running", "measuring its faithfulness", "done", "stopped"

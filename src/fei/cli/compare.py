@@ -156,7 +156,7 @@ def _compare(
     from fei import protocols
     from fei.common.files import prepare_folder, write_files
     from fei.report.comparison import comparison as draw
-    from fei.report.overlay import figure_bytes, photo
+    from fei.report.drawing import figure_bytes, photo
     from fei.service import look
     from fei.service.record import versions
 

@@ -104,7 +104,7 @@ def figure(
 def _panel_of_images(request: Request, files: list[Path], *, show: bool) -> MapGrid:
     """Compute the maps of some images."""
     from fei.bench.report.grids import MapGrid
-    from fei.report.overlay import photo
+    from fei.report.drawing import photo
     from fei.service import Inquiry, look
 
     with aside():

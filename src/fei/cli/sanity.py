@@ -51,7 +51,7 @@ def sanity(
     """
     from fei.common.files import prepare_folder, write_files
     from fei.metrics.randomization import cascading_randomization
-    from fei.report.overlay import figure_bytes
+    from fei.report.drawing import figure_bytes
     from fei.service import Inquiry, Request, look
     from fei.service.looking import label
     from fei.service.record import digest, record_text, versions

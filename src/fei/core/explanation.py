@@ -72,7 +72,7 @@ class Explanation:
 
     def show(self) -> Any:
         """A figure of each image, its map and its masks (matplotlib)."""
-        from fei.report.overlay import figure
+        from fei.report.drawing import figure
 
         return figure(self)
 

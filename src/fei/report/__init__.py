@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fei.common.lazy import lazy
 
 if TYPE_CHECKING:
-    from fei.report.overlay import colorize, figure, map_image, overlay, panel, photo
+    from fei.report.drawing import colorize, figure, map_image, overlay, panel, photo
 
 __all__ = ["colorize", "figure", "map_image", "overlay", "panel", "photo"]
-__getattr__ = lazy(__name__, dict.fromkeys(__all__, "overlay"))
+__getattr__ = lazy(__name__, dict.fromkeys(__all__, "drawing"))

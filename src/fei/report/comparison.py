@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fei.metrics import Evaluation, describe
-from fei.report.overlay import Pixels, bare, notebook_figure, overlay, shortened
+from fei.report.drawing import Pixels, bare, notebook_figure, overlay, shortened
 
 _COLUMN, _ROW = 1.75, 1.75
 

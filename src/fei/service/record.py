@@ -17,8 +17,8 @@ from fei import __version__
 from fei.core.explanation import Explanation
 from fei.report import panel as draw
 from fei.report import photo
+from fei.report.drawing import figure_bytes
 from fei.report.explorer import Panel
-from fei.report.overlay import figure_bytes
 from fei.service.inquiry import Inquiry
 from fei.service.looking import Look, label
 from fei.service.outputs import EXPLANATION, MAP, PICTURE, RECORD

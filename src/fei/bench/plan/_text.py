@@ -67,11 +67,11 @@ def to_sentence(error: ValidationError, root: type[BaseModel]) -> str:
 
 
 def refuse_repeats(values: Sequence[Any], what: str, place: str = "") -> None:
-    """Refuse a value that is there twice; {} in the place stands for its index."""
+    """Refuse a value that is given twice; {} in the place stands for its index."""
     for index, value in enumerate(values):
         if value in values[:index]:
             where = f" (`{place.format(index)}`)" if place else ""
-            raise InputError(f"The {what} {value!r} is there twice{where}; each must be another one.")
+            raise InputError(f"The {what} {value!r} is given twice{where}; give each once.")
 
 
 def _model_at(root: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel]:

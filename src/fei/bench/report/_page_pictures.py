@@ -19,7 +19,7 @@ from fei.bench.report.pictures import photograph_reader
 from fei.bench.store import MAPS, Store
 from fei.bench.units import MAP
 from fei.errors import FEIError
-from fei.report.overlay import Pixels
+from fei.report.drawing import Pixels
 
 LARGEST = 16_000_000
 """Bytes of a page, unless the numbers alone take more."""

@@ -87,7 +87,7 @@ def faithfulness(numbers: Numbers) -> Figure | None:
 
 def cost(numbers: Numbers) -> Figure | None:
     """Passes through the network against insertion and against MSE inside."""
-    return _scatter(numbers, partial(_passes, numbers), "passes an image", ("insertion", "mse"))
+    return _scatter(numbers, partial(_passes, numbers), "passes per image", ("insertion", "mse"))
 
 
 def black_image(numbers: Numbers) -> Figure | None:

@@ -15,7 +15,7 @@ from fei.bench.report.numbers import Numbers
 from fei.bench.report.style import layer_name, looks, new_figure
 from fei.bench.units import storable
 from fei.errors import DataError, FEIError
-from fei.report.overlay import Pixels, bare, photo
+from fei.report.drawing import Pixels, bare, photo
 
 if TYPE_CHECKING:
     from fei.bench.store import Store

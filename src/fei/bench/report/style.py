@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fei.bench.report.numbers import Numbers
-from fei.report.overlay import shortened
+from fei.report.drawing import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fei.report.comparison import comparison, grid
-from fei.report.overlay import photo
+from fei.report.drawing import photo
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

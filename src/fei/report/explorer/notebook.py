@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fei.errors import InputError
+from fei.report.drawing import figure_bytes
 from fei.report.explorer._figure import comparison_figure
 from fei.report.explorer.shown import Panel, Shown, single, some
-from fei.report.overlay import figure_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
