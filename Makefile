@@ -31,17 +31,22 @@ INSTALLED_TEST := $(VENV)/.installed-test-$(REQUIREMENTS)
 CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 
-# Tests share nothing, so two files of them run side by side; more where there are more processors: make test JOBS=8
-JOBS := 2
+# Tests share nothing, so they run side by side; some wait for others' processes, so there are more of them than a small
+# machine has processors. More where there are more processors: make test JOBS=8
+JOBS := 3
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --durations 15
 
-.PHONY: demo test quick test-elsewhere lint bench study kill fuzz soak load mutate coverage clean
+.PHONY: demo test every-test quick test-elsewhere lint bench study kill fuzz soak load mutate coverage clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
 	@$(BIN)/fei demo
 
-test: lint
+# side by side: while a test waits for a browser, there is time to check types
+test: $(INSTALLED_TEST)
+	@$(MAKE) --no-print-directory --jobs 2 lint every-test
+
+every-test: $(INSTALLED_TEST)
 	$(PYTEST)
 
 # The edit loop: what takes longest, and what needs a browser, a cluster or other processes, is left out.
