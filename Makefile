@@ -31,9 +31,8 @@ INSTALLED_TEST := $(VENV)/.installed-test-$(REQUIREMENTS)
 CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 
-# Tests share nothing, so they run side by side; some wait for others' processes, so there are more of them than a small
-# machine has processors. More where there are more processors: make test JOBS=8
-JOBS := 3
+# Tests share nothing, so two of them run side by side; more where there are more processors: make test JOBS=8
+JOBS := 2
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --durations 15
 
 .PHONY: demo test every-test quick test-elsewhere lint bench study kill fuzz soak load mutate coverage clean

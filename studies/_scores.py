@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pyarrow
 import pyarrow.parquet
 from studies._plans import SCORES, plan_of, portable
 
-from fei.bench.plan import Plan
+from fei.bench.plan import Plan, parse_plan
 from fei.bench.store import Store
 from fei.bench.store.exchange import import_results
 
@@ -69,12 +71,18 @@ def opened(name: str, folder: Path = SCORES, only: Sequence[str] | None = None) 
         folder: Where the scores are.
         only: Labels of methods, to read these alone.
     """
-    table = folder / f"{name}.parquet"
-    facts = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     plan = plan_of(name)
     if only is not None:
         content = plan.model_dump(exclude_none=True)
         plan = Plan.model_validate(content | {"methods": [row for row in content["methods"] if row["label"] in only]})
+    table, facts = folder / f"{name}.parquet", (folder / f"{name}.json").read_text(encoding="utf-8")
+    yield _imported(plan.text, table, table.stat().st_mtime_ns, facts)
+
+
+@cache
+def _imported(plan_text: str, table: Path, written: int, facts_text: str) -> Store:
+    """A run with committed scores in it, open until the process ends: one page reads it several times."""
+    plan, facts = parse_plan(plan_text), json.loads(facts_text)
     pairs = {pair.name: place for place, pair in enumerate(plan.pairs)}
     methods = {row.label: place for place, row in enumerate(plan.methods)}
     columns = ["pair", "method", "item", "seed", "kind", "unit"]
@@ -85,11 +93,14 @@ def opened(name: str, folder: Path = SCORES, only: Sequence[str] | None = None) 
         if pair in pairs and method in methods
     ]
     layers = [facts["layers"].get(pair.name, []) for pair in plan.pairs]
-    with tempfile.TemporaryDirectory() as temporary, Store.create(Path(temporary) / name, plan) as store:
-        store.commit(import_results(table))
-        store.link(links, layers=layers)
-        store.set_meta(versions=json.dumps(facts["versions"]))
-        yield store
+    temporary = tempfile.TemporaryDirectory()
+    atexit.register(temporary.cleanup)
+    store = Store.create(Path(temporary.name) / table.stem, plan)
+    atexit.register(store.close)
+    store.commit(import_results(table))
+    store.link(links, layers=layers)
+    store.set_meta(versions=json.dumps(facts["versions"]))
+    return store
 
 
 def _rows(file: Path, columns: list[str]) -> list[dict[str, Any]]:

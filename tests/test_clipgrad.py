@@ -135,13 +135,35 @@ def test_numbers_that_arithmetic_cannot_hold_are_refused(position):
         return fei.clip_gradient(*arguments, "vm")
 
     assert with_value(torch.tensor([half, -half])).isfinite().all()
-    for bad in (float("nan"), float("inf"), half * 1.001):
+    for bad in (float("nan"), float("inf"), half * 1.001, -half * 1.001):
         with pytest.raises(ValueError, match=f"`{name}` holds NaN, infinite or too large values; scale the loss down"):
             with_value(torch.tensor([1.0, bad]))
     with pytest.raises(ValueError, match=f"`{name}` must be a floating-point tensor; got torch.int64"):
         with_value(torch.tensor([1, 2]))
     with pytest.raises(ValueError, match=f"`{name}` must be a floating-point tensor; got list"):
         with_value([1.0, 2.0])
+
+
+def test_how_large_a_number_may_be_depends_on_its_precision():
+    for dtype, largest in ((torch.float16, 3e4), (torch.float64, 1e307)):
+        some = torch.tensor([largest], dtype=dtype)
+        assert fei.clip_gradient(some, some, some, "vm").isfinite().all()
+        with pytest.raises(ValueError, match="`grad` holds NaN, infinite or too large values"):
+            fei.clip_gradient(some * 1.5 if dtype == torch.float16 else some * 10, some, some, "vm")
+
+
+@pytest.mark.parametrize("rule", ZERO_WHERE)
+def test_zeros_of_either_sign_are_one(rule):
+    g = torch.tensor([-1.0, 1.0])
+    plus, minus = torch.zeros(2), -torch.zeros(2)
+    expected = fei.clip_gradient(g, plus, plus, rule).tolist()
+    for h, t in itertools.product((plus, minus), repeat=2):
+        assert fei.clip_gradient(g, h, t, rule).tolist() == expected
+
+
+def test_without_a_constraint_nothing_is_compared():
+    kept = torch.ones(2)
+    assert get_rule("none").guard(kept, torch.zeros(2)) is kept
 
 
 def test_the_result_has_no_graph():
