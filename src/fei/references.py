@@ -28,7 +28,7 @@ class Reference:
     Attributes:
         kind: "color" (one random colour per image), "black", "white", "mean" (the network's mean colour), "blur"
             (11×11 Gaussian, σ = 5) or "noise" (uniform).
-        resample: Draw a fresh one at each optimisation step; for the random kinds.
+        resample: Draw a fresh one for each mask at each optimisation step; for the random kinds.
     """
 
     kind: str = "color"
@@ -71,6 +71,13 @@ class References:
         """R for one optimisation step: always the same unless it is resampled."""
         return self._draw(step) if self.resample and step else self.values
 
+    def of_rows(self, step: int, images: Tensor, masks: Tensor) -> Tensor:
+        """R of rows that are masks of images, at one optimisation step."""
+        if not self.resample:
+            return self.values[images]
+        rows = zip(images.tolist(), masks.tolist(), strict=True)
+        return torch.stack([self._random(self.name, image, f"{step}/{mask}") for image, mask in rows])
+
     def _draw(self, step: int) -> Tensor:
         spec = self._named
         drawn = self._make(spec.kind, step) if isinstance(spec, Reference) else self._given(spec)
@@ -105,10 +112,7 @@ class References:
         if kind == "blur":
             return blur(x)
         if kind in {"color", "noise"}:
-            low, high = self._range()
-            size = (x.shape[1], 1, 1) if kind == "color" else tuple(x.shape[1:])
-            generators = (generator_for(self._seed, digest, f"{kind}/{step}") for digest in self._digests)
-            return low + (high - low) * torch.stack([torch.rand(size, generator=g) for g in generators]).to(x)
+            return torch.stack([self._random(kind, image, str(step)) for image in range(len(x))])
         known = pixel_range(self._model)
         if known is None:
             raise InputError(
@@ -119,11 +123,16 @@ class References:
             return mean_colour(x, self._model).expand(len(x), -1, -1, -1).clone()
         return x.new_full((len(x), x.shape[1], 1, 1), known[0] if kind == "black" else known[1])
 
-    def _range(self) -> tuple[Tensor, Tensor]:
-        known = pixel_range(self._model)
+    def _random(self, kind: str, image: int, purpose: str) -> Tensor:
+        """A random colour, or noise, for one image, (C, 1, 1) or (C, H, W)."""
+        x, known = self._inputs[image], pixel_range(self._model)
+        size = (len(x), 1, 1) if kind == "color" else tuple(x.shape)
+        drawn = torch.rand(size, generator=generator_for(self._seed, self._digests[image], f"{kind}/{purpose}")).to(x)
         if known is not None:
-            return self._inputs.new_tensor(known[0]), self._inputs.new_tensor(known[1])
-        return self._inputs.amin((2, 3), keepdim=True), self._inputs.amax((2, 3), keepdim=True)
+            low, high = x.new_tensor(known[0]), x.new_tensor(known[1])
+        else:
+            low, high = x.amin((1, 2), keepdim=True), x.amax((1, 2), keepdim=True)
+        return low + (high - low) * drawn
 
 
 def _is_real(values: object) -> bool:

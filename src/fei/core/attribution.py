@@ -25,6 +25,9 @@ from fei.progress import Progress, reporter
 from fei.references import References, ReferenceSpec
 
 
+_LATER = {"contrast": 0.0}
+
+
 class FEI:
     r"""Attribution by masks that keep both the prediction and the network's computational pathway.
 
@@ -59,6 +62,8 @@ class FEI:
             image takes several passes per step (`internal_batch_size` below the number of quantiles) frozen masks take
             none.
         seed: Seeds whatever is random (the reference), per image.
+        contrast: How far masks are kept from what speaks for any class, λ from 0 (the paper) to 1, see
+            `fei.core.optimization.contrasted`. A step then takes two passes backwards.
     """
 
     multiplies_by_inputs = False
@@ -84,6 +89,7 @@ class FEI:
         score: Score = "softmax",
         early_stop: float | None = None,
         seed: int = 0,
+        contrast: float = 0.0,
     ) -> None:
         options = {name: value for name, value in locals().items() if name not in ("self", "model")}
         if not isinstance(model, nn.Module):
@@ -182,7 +188,7 @@ class FEI:
         pathway = Pathway(self.model, sites, self.rule, folding_that_holds(self.model, flow, sites, x[:1]))
         results = []
         channels = x.shape[1] if self.mask_per_channel else 1
-        groups = list(_groups(x, references, target, chosen, rows, max(1, rows // masks), channels))
+        groups = list(_groups(x, references, target, chosen, rows, masks, channels))
         with reporter(progress, len(groups) * settings.steps) as tick:
             for group, real in groups:
                 results.append((Optimization(pathway, group, settings).run(tick, on_step), real))
@@ -257,14 +263,15 @@ class FEI:
 
 
 def _groups(
-    x: Tensor, references: References, target: Target, chosen: Tensor | None, rows: int, images: int, channels: int
+    x: Tensor, references: References, target: Target, chosen: Tensor | None, rows: int, masks: int, channels: int
 ) -> Iterator[tuple[Group, int]]:
-    """Groups of `images` images, the last one filled up with its own last image, and how many are real."""
+    """Groups of images with `masks` rows each, the last one filled up with its last image, and how many are real."""
+    images = max(1, rows // masks)
     for first in range(0, len(x), images):
         index = torch.arange(first, first + images, device=x.device).clamp(max=len(x) - 1)
 
-        def reference(step: int, index: Tensor = index) -> Tensor:
-            return references.at(step)[index]
+        def reference(step: int, rows: Tensor, index: Tensor = index) -> Tensor:
+            return references.of_rows(step, index[rows // masks], rows % masks)
 
         of_group = None if chosen is None else chosen.to(x.device)[index]
         group = Group(x[index], reference, target, of_group, rows, channels)
@@ -311,4 +318,6 @@ def _describe(settings: Settings) -> dict[str, Any]:
             return getattr(value, "__qualname__", repr(value))
         return list(value) if isinstance(value, (tuple, list)) else value
 
-    return {name: plain(value) for name, value in vars(settings).items()}
+    described = {name: plain(value) for name, value in vars(settings).items()}
+    # an option that came later is told only where it is used: results from before keep their keys
+    return {name: value for name, value in described.items() if name not in _LATER or value != _LATER[name]}

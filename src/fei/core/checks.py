@@ -200,17 +200,18 @@ def check_finite(output: Any) -> Any:
     return output
 
 
-def image_gradient(score: Tensor, image: Tensor) -> Tensor:
+def image_gradient(score: Tensor, image: Tensor, *, again: bool = False) -> Tensor:
     """The gradient of a score with respect to the image it was computed from, or one sentence about why there is none.
 
     Args:
         score: A number.
         image: The leaf it was computed from.
+        again: Whether the same pass will be gone back through once more.
     """
     gradient = None
     if score.requires_grad:
         try:
-            (gradient,) = torch.autograd.grad(score, image, allow_unused=True)
+            (gradient,) = torch.autograd.grad(score, image, allow_unused=True, retain_graph=again)
         except RuntimeError as error:
             raise ModelError(
                 f"Back-propagation through the model failed ({_reason(error)}); pass a model that has gradients."

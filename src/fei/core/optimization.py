@@ -25,7 +25,7 @@ class Group:
 
     Attributes:
         images: (n, C, H, W).
-        reference: R at a given step, broadcastable to `images`.
+        reference: R of some rows (images × masks) at a given step, broadcastable to them.
         target: As the caller gave it; a callable scores the network's output itself.
         chosen: Explained class of each image, or ``None`` to take the network's top class.
         rows: How many images one forward pass takes.
@@ -33,7 +33,7 @@ class Group:
     """
 
     images: Tensor
-    reference: Callable[[int], Tensor]
+    reference: Callable[[int, Tensor], Tensor]
     target: Target
     chosen: Tensor | None
     rows: int
@@ -151,7 +151,7 @@ class Optimization:
     def _blend(self, rows: Tensor, step: int, deletes: bool) -> tuple[Tensor, Tensor, Tensor]:
         """The two images that α goes between, and the blend x̃ at α."""
         x = self._x[rows]
-        r = self._group.reference(step).to(x).expand_as(self._group.images)[rows // self._masks]
+        r = self._group.reference(step, rows).to(x).expand_as(x)
         start, end = (x, r) if deletes else (r, x)
         alpha = self._update.alpha.flatten(0, 1)[rows]
         # lerp is exact at both ends: with α = 1, x̃ is x to the bit
@@ -162,15 +162,19 @@ class Optimization:
         alpha = self._update.alpha.flatten(0, 1)
         grad, phi = torch.zeros_like(alpha), self._last_phi.clone()
         lost: dict[int, list[Tensor]] = {}
+        strength = self._settings.contrast
         for first, (deletes, sign) in zip((True, False), self._terms(), strict=False):
             for chunk in chunks:
                 start, end, image = self._blend(chunk.rows, step, deletes)
                 chunk_shares: dict[int, Tensor] | None = {} if first and shares is not None else None
-                score = self._phi(self._pathway.run(image.requires_grad_(), chunk_shares), chunk.rows)
-                descent = image_gradient(-sign * score.sum(), image)  # the sign that the pathway asks for
-                along = (descent.to(alpha) * (end.to(alpha) - start.to(alpha))).sum_to_size(
-                    len(descent), *alpha.shape[1:]
-                )
+                output = self._pathway.run(image.requires_grad_(), chunk_shares, twice=strength > 0)
+                score = self._phi(output, chunk.rows)
+                way = end.to(alpha) - start.to(alpha)
+                # the sign that the pathway asks for
+                along = _along(image_gradient(-sign * score.sum(), image, again=strength > 0), way, alpha)
+                if strength > 0:
+                    against = _along(image_gradient(sign * score.sum(), image), way, alpha)
+                    along = contrasted(along, against, strength)
                 real = chunk.rows[: chunk.real]
                 grad[real] -= along[: chunk.real]
                 if first:
@@ -196,3 +200,24 @@ class Optimization:
 
     def _area(self) -> Tensor:
         return self._update.alpha.flatten(2).mean(-1)
+
+
+def _along(gradient: Tensor, way: Tensor, alpha: Tensor) -> Tensor:
+    """The gradient with respect to the masks, of which each pixel moves the image along its way from start to end."""
+    return (gradient.to(alpha) * way).sum_to_size(len(gradient), *alpha.shape[1:])
+
+
+def contrasted(towards: Tensor, against: Tensor, strength: float) -> Tensor:
+    r"""The direction that masks take: g⁺ − λ·c·g⁻.
+
+    g⁺ comes from back-propagating φ, g⁻ from −φ, both clipped on their whole way. Either holds only ways *home*, towards
+    the photograph's own activations: those that help the class, and those that hurt it. What speaks for any class is in
+    both, and goes with the difference. It is not free: −g⁻ leads away from home, so the contrast trades a part of the
+    constraint for the class. With a single clip site under VM, λ = 1 and c = 1 give the gradient that was never clipped.
+
+    Args:
+        towards: g⁺ for each mask, (rows, channels, H, W).
+        against: g⁻, likewise.
+        strength: λ.
+    """
+    return towards - strength * against

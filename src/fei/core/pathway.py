@@ -145,7 +145,7 @@ class Pathway:
         self._spends = self.rule.follows and not is_watched(self.model)
         return output
 
-    def run(self, inputs: Tensor, shares: dict[int, Tensor] | None = None) -> Any:
+    def run(self, inputs: Tensor, shares: dict[int, Tensor] | None = None, *, twice: bool = False) -> Any:
         """The network's output on `inputs`, whose back-propagation is clipped at every site.
 
         What is to be back-propagated is the loss with its sign turned, so that what comes to a site is ρ = −γ, see
@@ -154,10 +154,11 @@ class Pathway:
         Args:
             inputs: A batch of the recorded shape.
             shares: If given, filled during back-propagation: for each site and row, the share of units with a
-                gradient that lost it.
+                gradient that lost it, the first time.
+            twice: Whether it will be back-propagated twice, so that what the second time needs must be kept.
         """
         rule, rows = self.rule, len(inputs)
-        spend = self._spends and shares is None
+        spend = self._spends and shares is None and not twice
 
         def hold(site: int, value: Tensor) -> None:
             kept = self._kept[site]
@@ -174,7 +175,7 @@ class Pathway:
                 if rho is None:  # what uses the value passes no gradient on
                     return None
                 clipped = rule.clip(rho, guard, spend=spend)
-                if shares is not None:
+                if shares is not None and site not in shares:
                     shares[site] = _lost_share(rho, clipped, rows)
                 return clipped
 

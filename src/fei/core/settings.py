@@ -48,6 +48,7 @@ class Settings:
     score: Score
     early_stop: float | None
     seed: int
+    contrast: float
 
     @property
     def one_mask(self) -> bool:
@@ -93,6 +94,10 @@ def _check(s: Settings) -> None:
     check_count("steps", s.steps)
     check_size("beta", s.beta)
     check_size("lr", s.lr)
+    if not (is_number(s.contrast) and 0 <= s.contrast <= 1):
+        raise InputError(f"`contrast` is {s.contrast!r}; give a number from 0 (the paper) to 1.")
+    if s.contrast and not get_rule(s.variant).constrains:
+        raise InputError("`contrast` does nothing but rescale where nothing is clipped; give it with another variant.")
     if s.early_stop is not None:
         check_size("early_stop", s.early_stop)
     if isinstance(s.seed, bool) or not isinstance(s.seed, int):
