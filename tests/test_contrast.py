@@ -82,11 +82,10 @@ def test_one_step_by_hand(image, reference, rule):
     towards, against = ((g * (image - reference)).sum(1) for g in both_ways(model, image, blend, rule))
     direction = towards - 0.7 * against
     moved = 0.5 + 0.3 * direction / direction.abs().mean()
-    for _ in range(100):  # Euclidean projection on the box and the area
-        low, high = moved.min() - 1, moved.max()
-        for _ in range(200):
-            middle = (low + high) / 2
-            low, high = (middle, high) if (moved - middle).clamp(0, 1).mean() > 0.5 else (low, middle)
+    low, high = moved.min() - 1, moved.max()
+    for _ in range(200):  # Euclidean projection on the box and the area, by bisection
+        middle = (low + high) / 2
+        low, high = (middle, high) if (moved - middle).clamp(0, 1).mean() > 0.5 else (low, middle)
     expected = (moved - low).clamp(0, 1)
     found = explain(model, image, reference, rule, steps=1, contrast=0.7).alphas[0, 0, 0]
     assert torch.allclose(found, expected[0], atol=1e-9)

@@ -12,7 +12,7 @@ from torch import nn
 import fei
 from fei.errors import InputError, ModelError
 from fei.metrics import deletion, evaluate, insertion, internal
-from fei.metrics.perturbation import PerturbedRow
+from fei.metrics.perturbation import PerturbedRow, check_maps
 from fei.protocols import Quantiles
 
 
@@ -340,6 +340,17 @@ def test_progress_counts_forwards():
     seen = []
     evaluate(small_cnn(), pictures(2), maps_for(pictures(2)), progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (20, 20)
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [(torch.float32, torch.float32), (torch.float64, torch.float64), (torch.float16, torch.float64)],
+)
+def test_maps_are_ranked_in_single_or_double_precision_without_a_graph(given, taken):
+    maps = torch.rand(2, 1, 4, 4).to(given).requires_grad_()
+    flat = check_maps(maps, torch.zeros(2, 3, 4, 4))
+    assert (flat.shape, flat.dtype, flat.requires_grad) == ((2, 4, 4), taken, False)
+    assert torch.equal(flat, maps.detach()[:, 0].to(taken))
 
 
 def one_nan():

@@ -48,7 +48,7 @@ class Settings:
     score: Score
     early_stop: float | None
     seed: int
-    contrast: float
+    contrast: float = 0.0
 
     @property
     def one_mask(self) -> bool:
