@@ -24,7 +24,6 @@ from fei.errors import InputError, ModelError
 from fei.progress import Progress, reporter
 from fei.references import References, ReferenceSpec
 
-
 _LATER = {"contrast": 0.0}
 
 
