@@ -210,9 +210,9 @@ def _along(gradient: Tensor, way: Tensor, alpha: Tensor) -> Tensor:
 def contrasted(towards: Tensor, against: Tensor, strength: float) -> Tensor:
     """The direction that masks take: g⁺ − λ·g⁻.
 
-    g⁺ comes from back-propagating φ, g⁻ from −φ, both clipped on their whole way. Either holds only ways *home*, towards
-    the photograph's own activations: those that help the class, and those that hurt it. What speaks for any class is
-    in both, and cancels. It is not free: −g⁻ leads away from home, so the contrast trades a part of the constraint for
+    g⁺ comes from back-propagating φ, g⁻ from −φ, both clipped on their whole way. Either holds only ways *home*, to the
+    photograph's own activations: those that help the class, and those that hurt it. What speaks for any class is in
+    both, and cancels. It is not free: −g⁻ leads away from home, so the contrast trades a part of the constraint for
     the class. With a single clip site under VM, λ = 1 gives the gradient that was never clipped.
 
     Args:
