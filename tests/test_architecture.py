@@ -116,3 +116,12 @@ def test_the_page_names_every_file_that_there_is():
     root = PAGE.parent.parent
     assert [path for path in sorted(told) if not (root / path).exists()] == []
     assert {name for name in PLACE if (SOURCE / name).is_dir()} <= set(re.findall(r"`(\w+)/`", page))
+
+
+def test_no_two_public_classes_share_a_name():
+    homes = {}
+    for file in FILES:
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(where(file))
+    assert {name: files for name, files in homes.items() if len(files) > 1} == {}

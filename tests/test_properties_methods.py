@@ -334,7 +334,7 @@ def test_texts_become_values(text, kind):
     assert value is None or isinstance(value, (bool, int, float, str, list, dict))
 
 
-@covers("methods.called_with", "methods.checked", "methods.Call")
+@covers("methods.called_with", "methods.checked", "methods.MethodCall")
 @examples(20)
 @given(depth=st.integers(-2, 3), progress=st.booleans())
 def test_a_method_of_ones_own_takes_what_a_call_takes_and_checks_its_options(depth, progress):
@@ -349,7 +349,7 @@ def test_a_method_of_ones_own_takes_what_a_call_takes_and_checks_its_options(dep
         def maps(self, task):
             return task.images.sum(1) + self.depth
 
-        @fei.methods.called_with(fei.methods.Call)
+        @fei.methods.called_with(fei.methods.MethodCall)
         def told(self, call):
             return call
 
@@ -361,7 +361,7 @@ def test_a_method_of_ones_own_takes_what_a_call_takes_and_checks_its_options(dep
         assert torch.equal(made(varied_cnn(), x, 0), x.sum(1, keepdim=True) + depth)
         call = made.told("model", x, progress=progress)
         assert (call.model, call.target, call.batch_size, call.progress) == ("model", None, None, progress)
-        names = list(inspect.signature(fei.methods.Call).parameters)
+        names = list(inspect.signature(fei.methods.MethodCall).parameters)
         assert list(inspect.signature(made.told).parameters) == list(inspect.signature(made).parameters) == names
         with pytest.raises(TypeError):
             made.told("model", x, None, None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fei.common.lazy import lazy
-from fei.methods._call import Call, Method, called_with
+from fei.methods._call import Method, MethodCall, called_with
 from fei.methods._options import Option
 from fei.methods._registry import Entry, available, create, describe
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _HOMES = dict.fromkeys(("Baseline", "Task", "checked"), "_baseline") | {"as_method": "adapters"}
 
-__all__ = ["Baseline", "Call", "Entry", "Method", "Option", "Task"]
+__all__ = ["Baseline", "Entry", "Method", "MethodCall", "Option", "Task"]
 __all__ += ["as_method", "available", "called_with", "checked", "create", "describe"]
 __getattr__ = lazy(__name__, _HOMES)
 

@@ -18,7 +18,7 @@ from fei.core.dataflow import Flow, trace
 from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target, check_range, check_score, check_target, evaluate, logits_of
 from fei.errors import ModelError
-from fei.methods._call import Call, called_with
+from fei.methods._call import MethodCall, called_with
 from fei.models.layers import feature_layers
 from fei.progress import reporter
 from fei.references import References
@@ -197,8 +197,8 @@ class Baseline(abc.ABC):
     def maps(self, task: Task) -> Tensor:
         """Maps (n, H, W) of a chunk of images."""
 
-    @called_with(Call)
-    def __call__(self, call: Call) -> Tensor:
+    @called_with(MethodCall)
+    def __call__(self, call: MethodCall) -> Tensor:
         """Attribution maps (N, 1, H, W); see `fei.methods.Method`."""
         with torch.inference_mode(False), torch.enable_grad():
             x, given_rows = check_call(call.model, call.inputs, call.batch_size)

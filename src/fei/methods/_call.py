@@ -41,7 +41,7 @@ def called_with(
 
 
 @dataclass(frozen=True)
-class Call:
+class MethodCall:
     """What a method is called with.
 
     Attributes:
@@ -67,7 +67,7 @@ class Call:
 class Method(Protocol):
     """What every attribution method can be called as."""
 
-    @called_with(Call)
-    def __call__(self, call: Call) -> Tensor:
-        """Attribution maps (N, 1, H, W), higher where a pixel matters more; the arguments are those of `Call`."""
+    @called_with(MethodCall)
+    def __call__(self, call: MethodCall) -> Tensor:
+        """Attribution maps (N, 1, H, W), higher where a pixel matters more; the arguments are those of `MethodCall`."""
         ...

@@ -12,11 +12,11 @@ from fei.core.attribution import FEI
 from fei.core.clipgrad import Block, Matching, Rule
 from fei.core.explanation import Explanation
 from fei.core.optimization import Watcher
-from fei.methods._call import Call, called_with
+from fei.methods._call import MethodCall, called_with
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchedCall(Call):
+class WatchedCall(MethodCall):
     """A call whose steps can be looked at.
 
     Attributes:
@@ -46,8 +46,8 @@ class FEIMethod:
         """All settings as plain data, those of the preset included."""
         return self._explainer(nn.Identity()).config
 
-    @called_with(Call)
-    def __call__(self, call: Call) -> Tensor:
+    @called_with(MethodCall)
+    def __call__(self, call: MethodCall) -> Tensor:
         """Attribution maps (N, 1, H, W); see `fei.methods.Method`."""
         return self.explain(**vars(call)).maps
 

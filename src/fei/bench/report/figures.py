@@ -15,7 +15,7 @@ from fei.bench.report._labels import Point, place_labels
 from fei.bench.report._statistics import Estimate, proportion
 from fei.bench.report.numbers import Numbers, Quantity
 from fei.bench.report.pictures import sanity_strips, visual_grid
-from fei.bench.report.style import WIDTH, Look, dress, layer_name, legend, log_scale, looks, new_figure
+from fei.bench.report.style import WIDTH, LineStyle, dress, layer_name, legend, line_styles, log_scale, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,7 +62,7 @@ def layerwise(numbers: Numbers, pair: int) -> Figure | None:
     inside = numbers.at_layers(pair, "mse")
     if not inside:
         return None
-    style = looks(numbers)
+    style = line_styles(numbers)
     shown = {row: style[row] for row in numbers.rows if _estimate(numbers, pair, row, "mse") is not None}
     figure = new_figure(_PANEL + 0.6 + _legend_height(shown))
     panels: Any = figure.subplots(1, 2)
@@ -97,7 +97,7 @@ def black_image(numbers: Numbers) -> Figure | None:
     rows = [row for row in numbers.rows if any(row in numbers.planned(pair, quantity.kind) for pair in pairs)]
     if not pairs:
         return None
-    style = looks(numbers)
+    style = line_styles(numbers)
     columns = min(len(pairs), 4)
     lines = -(-len(pairs) // columns)
     figure = new_figure(lines * (0.75 + 0.21 * len(rows)), width=min(WIDTH, 1.6 + 1.9 * columns))
@@ -131,7 +131,7 @@ def curves(numbers: Numbers) -> Figure | None:
     ]
     if not pairs:
         return None
-    style = {row: look for row, look in looks(numbers).items() if row in numbers.planned(pairs[0], "map")}
+    style = {row: look for row, look in line_styles(numbers).items() if row in numbers.planned(pairs[0], "map")}
     shown = {row: style[row] for row in numbers.rows if row in style}
     figure = new_figure(len(pairs) * _PANEL + _legend_height(shown))
     panels: Any = figure.subplots(len(pairs), 2, squeeze=False, sharey=True, sharex="col")
@@ -152,7 +152,7 @@ def sanity(numbers: Numbers) -> Figure | None:
     pairs = [pair for pair in range(len(numbers.plan.pairs)) if numbers.layers(pair, "sanity", "ssim")]
     if not pairs:
         return None
-    style = looks(numbers)
+    style = line_styles(numbers)
     shown = {row: style[row] for row in numbers.rows if any(row in numbers.planned(pair, "sanity") for pair in pairs)}
     figure = new_figure(len(pairs) * (_PANEL + 0.4) + _legend_height(shown))
     panels: Any = figure.subplots(len(pairs), 2, squeeze=False)
@@ -196,7 +196,7 @@ def _scatter(
                     panels.setdefault((pair, metric), []).append((row, right, up))
     if not panels:
         return None
-    style, columns = looks(numbers), min(len(panels), 2)
+    style, columns = line_styles(numbers), min(len(panels), 2)
     lines = -(-len(panels) // columns)
     figure = new_figure(lines * 3.0, width=WIDTH if columns > 1 else 4.2)
     grid: Any = figure.subplots(lines, columns, squeeze=False)
@@ -217,7 +217,7 @@ def _scatter(
     return figure
 
 
-def _line_with_band(axes: Axes, x: Any, found: list[Estimate | None], look: Look) -> None:
+def _line_with_band(axes: Axes, x: Any, found: list[Estimate | None], look: LineStyle) -> None:
     gap = (np.nan, np.nan, np.nan)
     means, lows, highs = np.array([gap if e is None else (e.mean, e.low, e.high) for e in found]).T
     axes.fill_between(x, lows, highs, color=look.colour, alpha=0.15, linewidth=0)
@@ -247,5 +247,5 @@ def _passes(numbers: Numbers, pair: int, row: int) -> Estimate | None:
     return Estimate(mean, np.nan, np.nan, np.nan, 0, 0, 0) if mean > 0 else None
 
 
-def _legend_height(shown: dict[int, Look]) -> float:
+def _legend_height(shown: dict[int, LineStyle]) -> float:
     return _LEGEND * -(-len(shown) // 4) + 0.1

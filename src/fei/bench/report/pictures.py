@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fei.bench.report._cells import known
 from fei.bench.report.grids import MapGrid, visual_comparison, wrapped
 from fei.bench.report.numbers import Numbers
-from fei.bench.report.style import layer_name, looks, new_figure
+from fei.bench.report.style import layer_name, line_styles, new_figure
 from fei.bench.units import storable
 from fei.errors import DataError, FEIError
 from fei.report.drawing import Pixels, bare, photo
@@ -58,7 +58,7 @@ def kept_grid(store: Store, numbers: Numbers, pair: int, methods: Sequence[int] 
     items = [item for item in numbers.items(pair, "map") if any((item, row) in maps for row in rows)][:_MOST_IMAGES]
     if not items:
         return f"Maps of {name} are not shown, since none has been kept yet."
-    style = looks(numbers)
+    style = line_styles(numbers)
     try:
         read = photograph_reader(numbers, pair)
         photographs = [read(item) for item in items]
@@ -86,7 +86,7 @@ def sanity_strips(store: Store, numbers: Numbers, pair: int) -> Figure | str | N
             strips[row] = found
     if not strips:
         return None
-    style = looks(numbers)
+    style = line_styles(numbers)
     figure = new_figure(_TITLE + _CELL * len(strips), width=_CELL * (len(stages) + 1) + 1.2)
     grid: Any = figure.subplots(len(strips), len(stages) + 1, squeeze=False)
     for line, row in zip(grid, [row for row in numbers.rows if row in strips], strict=True):

@@ -39,7 +39,7 @@ _NAME, _LAYER = 30, 16  # characters of a method's and of a layer's name
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """The look of a method: ours are warm, strong and filled, baselines cool, thin and open."""
 
     name: str
@@ -71,7 +71,7 @@ class Look:
         return self.line() | bars | {"linestyle": "none", "markersize": 5.5 if self.ours else 4.8}
 
 
-def looks(numbers: Numbers) -> dict[int, Look]:
+def line_styles(numbers: Numbers) -> dict[int, LineStyle]:
     """The look of each method of a plan, by its place in it.
 
     Baselines share viridis, whose yellow is too pale on white, and ours the warm part of inferno: both are told apart
@@ -87,7 +87,7 @@ def looks(numbers: Numbers) -> dict[int, Look]:
     for place, row in enumerate([*ours, *others, *fixed]):
         strong = row in numbers.ours or row in numbers.controls
         within = place if row in numbers.ours else place - len(ours)
-        made[row] = Look(
+        made[row] = LineStyle(
             name=shortened(methods[row].label, _NAME),
             colour=colours[row],
             marker=_MARKERS[within % len(_MARKERS)],
@@ -130,7 +130,7 @@ def log_scale(axes: Axes, axis: Literal["x", "y"]) -> None:
     scale.set_minor_formatter(NullFormatter())
 
 
-def legend(figure: Figure, shown: Sequence[Look]) -> None:
+def legend(figure: Figure, shown: Sequence[LineStyle]) -> None:
     """Name the methods below the panels."""
     handles = [Line2D([], [], label=look.name, **look.line()) for look in shown]
     figure.legend(

@@ -21,7 +21,7 @@ from fei.models.classifier import Classifier
 from fei.models.finetune._data import class_names, hold_out, labelled
 from fei.models.finetune._features import batches, extract
 from fei.models.finetune._head import WEIGHT_DECAY, fit_head, install
-from fei.models.finetune._whole import Settings, Training, train_whole
+from fei.models.finetune._whole import Training, TrainingSettings, train_whole
 from fei.models.structure import find_head, replace_head
 from fei.progress import Progress
 
@@ -161,7 +161,7 @@ def finetune(
     training = Training(0, 0, fit.interrupted)
     if whole and not fit.interrupted:
         tell("Training the whole network; Ctrl-C ends it and keeps the best so far")
-        settings = Settings(fit.weight_decay * fit.scale**2, epochs or EPOCHS, lr or LR, batch_size, seed)
+        settings = TrainingSettings(fit.weight_decay * fit.scale**2, epochs or EPOCHS, lr or LR, batch_size, seed)
         training = train_whole(network, data, held, settings, progress)
     accuracy: float | None = fit.accuracy(features)
     if training.best_epoch or not exact:

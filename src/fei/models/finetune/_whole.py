@@ -18,7 +18,7 @@ from fei.progress import Progress, reporter
 _PATIENCE = 3
 
 
-class Settings(NamedTuple):
+class TrainingSettings(NamedTuple):
     """How all weights are trained: what the weights of the last layer cost, and the options of `finetune`."""
 
     penalty: float
@@ -37,7 +37,7 @@ class Training(NamedTuple):
 
 
 def train_whole(
-    classifier: Classifier, data: Dataset, held: Dataset | None, settings: Settings, progress: bool | Progress
+    classifier: Classifier, data: Dataset, held: Dataset | None, settings: TrainingSettings, progress: bool | Progress
 ) -> Training:
     """Minimise the cross-entropy + penalty/2 ‖W‖², W being the weights of the last layer, over all weights.
 
@@ -79,7 +79,7 @@ def _epoch(
     head: Tensor,
     adam: torch.optim.Adam,
     items: Sequence[Item],
-    settings: Settings,
+    settings: TrainingSettings,
     generator: torch.Generator,
     tick: Callable[[], None],
 ) -> float:
