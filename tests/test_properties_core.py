@@ -20,6 +20,7 @@ from fei.core import checks, scoring
 from fei.core.clipgrad import RULES, get_rule
 from fei.core.dataflow import CONVOLUTIONS, CountingMode, function_name, tensors_in, trace, uncompiled
 from fei.core.folding import Folding, find_folding, is_watched
+from fei.core.optimization import contrasted
 from fei.core.pathway import Pathway, folding_that_holds, visit_sites
 from fei.core.quantiles import AdamUpdate, ProjectedUpdate, project, project_nested
 from fei.core.randomness import generator_for, image_digest, seed_of
@@ -585,3 +586,16 @@ def test_modes_and_wrappers(net, training, wraps):
             raise RuntimeError("what\nwent wrong")
 
     assert str(attempt(fails)) == "The model failed on an input of shape (1, 3, 4, 5) (what); pass what it takes."
+
+
+@covers("core.optimization.contrasted")
+@examples(20)
+@given(seed=seeds, size=st.integers(1, 6), strength=st.floats(0, 1), dtype=st.sampled_from(FLOATS))
+def test_a_contrast_leaves_out_what_both_have(seed, size, strength, dtype):
+    drawn = torch.rand(3, 2, 1, size, size, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    towards, against, common = drawn
+    with strategies.undisturbed(None, towards, against):
+        found = contrasted(towards, against, strength)
+    assert torch.equal(found, towards - strength * against)
+    assert torch.equal(contrasted(towards, against, 0.0), towards)
+    assert torch.equal(contrasted(common, common, 1.0), torch.zeros_like(common))
