@@ -81,7 +81,10 @@ def opened(name: str, folder: Path = SCORES, only: Sequence[str] | None = None) 
 
 @cache
 def _imported(plan_text: str, table: Path, written: int, facts_text: str) -> Store:
-    """A run with committed scores in it, open until the process ends: one page reads it several times."""
+    """A run with committed scores in it, open until the process ends: one page reads it several times.
+
+    When the table was written is no more than a part of the key: a table that is written anew is read anew.
+    """
     plan, facts = parse_plan(plan_text), json.loads(facts_text)
     pairs = {pair.name: place for place, pair in enumerate(plan.pairs)}
     methods = {row.label: place for place, row in enumerate(plan.methods)}

@@ -11,6 +11,7 @@ from fei.core.optimization import contrasted
 from fei.core.pathway import Pathway
 from fei.core.sites import find_sites
 from fei.errors import InputError
+from fei.references import References
 
 CLIPPING = [name for name in RULES if name != "none"]
 
@@ -128,6 +129,18 @@ def test_where_nothing_is_clipped_there_is_nothing_to_contrast():
 
 
 def test_a_fresh_reference_for_each_mask_and_step(image):
+    drawn = References(fei.Reference("color", resample=True), image, ["digest"], network(), seed=0)
+    rows, masks = torch.zeros(2, dtype=torch.long), torch.arange(2)
+    colours = torch.cat([drawn.of_rows(step, rows, masks) for step in range(3)]).flatten(1)
+    assert len(colours.unique(dim=0)) == 6
+    assert torch.equal(drawn.of_rows(1, rows[1:], masks[1:]).flatten(1), colours[3:4])  # whatever else is drawn
+    fixed = References("color", image, ["digest"], network(), seed=0)
+    assert torch.equal(fixed.of_rows(0, rows, masks), fixed.of_rows(2, rows, masks))
+    assert torch.equal(fixed.of_rows(0, rows, masks), fixed.values[[0, 0]])
+
+
+def test_each_mask_is_blended_with_its_own_reference(image):
+    """At α = 0 a row is its reference: the two rows of the first step differ."""
     seen = []
 
     class Watching(nn.Module):
@@ -139,7 +152,9 @@ def test_a_fresh_reference_for_each_mask_and_step(image):
             seen.append(x.detach().clone())
             return self.inner(x)
 
-    explainer = fei.FEI(Watching().eval(), steps=2, quantiles=[0.3, 0.7], init=0.0, constraint="penalty")
+    explainer = fei.FEI(Watching().eval(), steps=1, quantiles=[0.3, 0.7], init=0.0, constraint="penalty")
     explainer.explain(image, 1, fei.Reference("color", resample=True))
-    first = next(rows for rows in reversed(seen[:-1]) if len(rows) == 2)
-    assert not torch.equal(first[0], first[1])  # at α = 0 a row is its reference
+    blended = [rows for rows in seen if len(rows) == 2 and not torch.equal(rows[0], image[0])]
+    assert blended
+    assert all(not torch.equal(rows[0], rows[1]) for rows in blended)
+    assert all(rows.flatten(2).std(-1).max() < 1e-12 for rows in blended[:1])  # one colour each

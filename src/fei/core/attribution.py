@@ -24,6 +24,7 @@ from fei.errors import InputError, ModelError
 from fei.progress import Progress, reporter
 from fei.references import References, ReferenceSpec
 
+# Options that came after version 0.1, with the value at which they do nothing.
 _LATER = {"contrast": 0.0}
 
 
@@ -318,5 +319,5 @@ def _describe(settings: Settings) -> dict[str, Any]:
         return list(value) if isinstance(value, (tuple, list)) else value
 
     described = {name: plain(value) for name, value in vars(settings).items()}
-    # an option that came later is told only where it is used: results from before keep their keys
+    # they are told only where they do something, so that results from before keep their keys
     return {name: value for name, value in described.items() if name not in _LATER or value != _LATER[name]}

@@ -125,7 +125,7 @@ liftcam | 1 + head | activation | heads:LiftCAM | Jung & Oh 2021, arXiv:2102.052
     channels weighted by their DeepLIFT contribution to the logit
 iia | 10 + 100 heads | activation | heads:IIA | Barkan et al. 2023, arXiv:2310.20585
     head gradients integrated over images and activations
-fgvce | 1 + 64 heads a point | activation | heads:FGVCE | Zhang et al. 2025, arXiv:2511.07974
+fgvce | 1 + 64 heads per point | activation | heads:FGVCE | Zhang et al. 2025, arXiv:2511.07974
     Shapley values of the points of the last feature map, after FG-VCE
 rise | 4000 + 0 | perturbation | masking:RISE | Petsiuk et al. 2018, arXiv:1806.07421
     the mean score of random masks that show a pixel

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from fei.bench.plan import Plan
 
 _SECONDS, _MOST = 0.25, 500  # how long an outcome may wait for its commit while others come, and how many may wait
-_SHARE, _LONGEST = (
-    0.1,
-    30.0,
-)  # on a slow disk: the share of time that commits may take, and how long they may be put off
+# On a slow disk: the share of time that commits may take, and for how long they may be put off.
+_SHARE, _LONGEST = 0.1, 30.0
 
 
 @dataclass(frozen=True)
