@@ -1,5 +1,7 @@
 """Score groups of a map: what is stored is what the library measures, and one that fails leaves the others."""
 
+from typing import get_args
+
 import pytest
 import torch
 from networks import pictures, small_cnn
@@ -9,6 +11,7 @@ from fei import metrics
 from fei.bench.engine._measure import Subject, measure
 from fei.bench.store.outcomes import curve_values, stored_json
 from fei.errors import DataError
+from fei.metrics.declaration import Need
 
 
 def subject(**changes):
@@ -63,3 +66,27 @@ def test_what_is_no_content_of_a_database_is_one_sentence():
     for text in ("3", '["a"]', "[[]]"):
         with pytest.raises(DataError, match="stands where a list of numbers should"):
             curve_values(text)
+
+
+def test_every_declared_metric_of_an_evaluation_is_what_the_library_measures():
+    chosen = subject(protocol="fei-fine")
+    expected = metrics.evaluate(*chosen.given, layers=["5"], protocol="fei-fine", **seeded())
+    declared = metrics.declared()
+    for name in ("insertion", "deletion"):
+        curve = declared[name].measure(chosen)
+        assert curve.protocol == "fei-fine/1"
+        assert torch.equal(curve.scores, getattr(expected, name).scores)
+    assert torch.equal(declared["ties"].measure(chosen), expected.insertion.ties)
+    for name in ("mse", "cosine", "pearson"):
+        inside = declared[name].measure(chosen)
+        assert {layer: values.item() for layer, values in inside.items()} == {
+            layer: getattr(similar, name).item() for layer, similar in expected.internal.items()
+        }
+
+
+def test_what_a_metric_needs_is_known():
+    known = set(get_args(Need))
+    for metric in metrics.declared().values():
+        assert set(metric.needs) <= known, metric.name
+    assert metrics.declared()["insertion"].needs == ("network", "protocol")
+    assert metrics.declared()["mse"].needs == ("network", "protocol", "layers")
