@@ -10,6 +10,7 @@ from test_protocols import maps_for
 from torch import nn
 
 import fei
+from fei import protocols
 from fei.errors import InputError, ModelError
 from fei.metrics import deletion, evaluate, insertion, internal
 from fei.metrics.perturbation import PerturbedRow, check_maps
@@ -125,7 +126,7 @@ def test_the_same_reference_as_the_explanation():
     model, x = small_cnn(), pictures(2)
     result = fei.FEI(model, steps=2, seed=3).explain(x)
     given = insertion(model, x, result.maps, reference=result.reference)
-    drawn = insertion(model, x, result.maps, generator=torch.Generator().manual_seed(3))
+    drawn = insertion(model, x, result.maps, protocol="fei-paper", generator=torch.Generator().manual_seed(3))
     torch.testing.assert_close(given.scores, drawn.scores)
 
 
@@ -251,10 +252,10 @@ def test_batches_are_no_larger_than_asked():
     """Ten perturbed rows an image, twenty in a batch: originals pass two at a time, and the last one alone."""
     model, x, rows = small_cnn(), pictures(3), []
     model.register_forward_hook(lambda module, args, output: rows.append(len(args[0])))
-    evaluate(model, x, maps_for(x), layers=[], batch_size=20)
+    evaluate(model, x, maps_for(x), layers=[], protocol="fei-paper", batch_size=20)
     assert rows == [2, 20, 1, 10]
     rows.clear()
-    evaluate(model, x, maps_for(x), layers=[], batch_size=7)
+    evaluate(model, x, maps_for(x), layers=[], protocol="fei-paper", batch_size=7)
     assert rows == [1, 7, 3] * 3
     rows.clear()
     insertion(model, x, maps_for(x), protocol=fine((0.5,)), batch_size=2)
@@ -338,8 +339,9 @@ def test_a_callable_target_scores_the_output_itself():
 
 def test_progress_counts_forwards():
     seen = []
-    evaluate(small_cnn(), pictures(2), maps_for(pictures(2)), progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (20, 20)
+    model, x = small_cnn(), pictures(2)
+    evaluate(model, x, maps_for(x), progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (40, 40)  # five points, two curves, two references and two images
 
 
 @pytest.mark.parametrize(
@@ -413,7 +415,7 @@ def test_images_too_small_for_a_curve_inside_the_network_are_refused():
     """One pixel: nothing or everything is replaced."""
     x = pictures(1, (1, 1))
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(4, 2)).eval()
-    text = r"Protocol fei-paper/1 replaces none or all of the 1 value\(s\) of these images"
+    text = r"Protocol held-out/1 replaces none or all of the 1 value\(s\) of these images"
     with pytest.raises(InputError, match=text):
         internal(model, x, maps_for(x), layers=["1"])
     assert evaluate(model, x, maps_for(x), layers=[]).internal == {}
@@ -470,3 +472,99 @@ def test_activations_that_cannot_be_compared_are_reported():
     with pytest.raises(ModelError, match="Activations of 'spike' are NaN, infinite or too large to compare"):
         internal(Spike().eval(), x, maps_for(x), layers=["spike"], reference=-5.0, protocol=fine((0.0, 0.5)))
     assert insertion(Spike().eval(), x, maps_for(x), reference=-5.0).scores.isfinite().all()
+
+
+def test_a_point_under_several_replacements_is_their_mean():
+    model, x = small_cnn(), pictures(2)
+    paper = protocols.get("fei-paper")
+    fills = protocols.normalised_zero, protocols.input_minimum
+    together = dataclasses.replace(paper, name="both", replacement=protocols.Averaged(fills))
+    apart = [dataclasses.replace(paper, name="one", replacement=(fill, fill)) for fill in fills]
+    found = evaluate(model, x, maps_for(x), layers=["5"], protocol=together)
+    parts = [evaluate(model, x, maps_for(x), layers=["5"], protocol=each) for each in apart]
+    for curve in ("insertion", "deletion"):
+        expected = torch.stack([getattr(part, curve).scores for part in parts]).mean(0)
+        torch.testing.assert_close(getattr(found, curve).scores, expected)
+        assert not torch.allclose(getattr(parts[0], curve).scores, getattr(parts[1], curve).scores)
+    for name in ("mse", "cosine", "pearson"):
+        expected = torch.stack([getattr(part.internal["5"], name) for part in parts]).mean(0)
+        torch.testing.assert_close(getattr(found.internal["5"], name), expected)
+    ends = dataclasses.replace(protocols.get("fei-fine"), replacement=protocols.Averaged(fills))
+    whole = evaluate(model, x, maps_for(x), layers=[], protocol=ends)
+    assert torch.equal(whole.insertion.scores[:, -1], whole.deletion.scores[:, -1])
+    assert torch.equal(whole.insertion.scores[:, 0], whole.deletion.scores[:, 0])
+
+
+def test_held_out_is_what_is_measured_under_unless_told_otherwise():
+    model, x = small_cnn(), pictures(1)
+    found = insertion(model, x, maps_for(x))
+    assert found.protocol == "held-out/1"
+    assert torch.equal(
+        found.scores, insertion(model, x, maps_for(x), generator=torch.Generator().manual_seed(5)).scores
+    )
+    assert insertion(model, x, maps_for(x), reference=0.5).protocol == "fei-paper/1"
+    with pytest.raises(InputError, match="Protocol held-out/1 fixes what replaces pixels"):
+        insertion(model, x, maps_for(x), protocol="held-out", reference=0.5)
+
+
+class Weighed(nn.Module):
+    """Two units per pixel, the pixel and its double; the first class reads the one and the second the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.units = nn.Conv2d(1, 2, 1, bias=False)
+        self.read = nn.Linear(2, 2, bias=False)
+        self.units.weight.data = torch.tensor([1.0, 2.0]).view(2, 1, 1, 1)
+        self.read.weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+
+    def forward(self, x):
+        return self.read(self.units(x).sum((2, 3)))
+
+
+def test_the_inside_weighted_by_relevance_by_hand():
+    """On pixels (1, 3): h = ((1, 3), (2, 6)), and with the logit of a class its own channel alone has weights, h/Σh."""
+    model, x = Weighed().eval().double(), torch.tensor([1.0, 3.0], dtype=torch.float64).view(1, 1, 1, 2)
+    options = {"layers": ["units"], "protocol": fine((0.5,)), "reference": 0.0, "relevance": True, "score": "logit"}
+    for target, size in ((0, 1.0), (1, 2.0)):
+        # the pixel of 3 stays: the unit of 1 (or 2), whose weight is 1/4, is lost
+        found = evaluate(model, x, x, target, **options).internal["units"]
+        assert found.relevant_mse.item() == pytest.approx(size**2 / 4)
+        assert found.relevant_cosine.item() == pytest.approx((0.75 * 9) / (0.75 * 9 * (0.25 + 0.75 * 9)) ** 0.5)
+        assert found.mse.item() == pytest.approx((1 + 4) / 4)
+
+
+def test_relevance_under_softmax_is_that_of_its_gradient_also_where_it_is_saturated():
+    model, x = small_cnn().double(), pictures(1).double()
+    chosen = int(model(x).argmax())
+
+    def weights(model):
+        kept = {}
+        handle = model[5].register_forward_hook(lambda module, args, out: kept.update(h=out))
+        phi = model(x).softmax(1)[0, chosen]
+        handle.remove()
+        return (kept["h"] * torch.autograd.grad(phi, kept["h"])[0]).abs()[0]
+
+    w, kept = weights(model), []
+    found = internal(model, x, maps_for(x), layers=["5"], protocol="fei-paper", reference=0.0, relevance=True)["5"]
+    model[5].register_forward_hook(lambda module, args, out: kept.append(out.detach()))
+    model(x)
+    ranked = maps_for(x).flatten().argsort(descending=True)
+    for q in (0.1, 0.3, 0.5, 0.7, 0.9):
+        image = x.clone().flatten(2)
+        image[:, :, ranked[len(ranked) - round(q * len(ranked)) :]] = 0.0
+        model(image.view_as(x))
+    expected = torch.stack([((h - kept[0]).square()[0] * w).sum() / w.sum() for h in kept[1:]]).mean()
+    assert found.relevant_mse.item() == pytest.approx(expected.item(), rel=1e-6)
+    single = Weighed().eval()
+    bright = torch.tensor([40.0, 60.0]).view(1, 1, 1, 2)  # the softmax of the second class is 1 to the last bit
+    assert single(bright).softmax(1)[0, 1] == 1
+    half = dataclasses.replace(fine((0.5,)), score="softmax")
+    found = internal(single, bright, bright, layers=["units"], protocol=half, reference=0.0, relevance=True)
+    # weights are (40, 60, 80, 120) / 300, and the pixel of 40 is lost
+    assert found["units"].relevant_mse.item() == pytest.approx((40 * 40**2 + 80 * 80**2) / 300, rel=1e-5)
+
+
+def test_a_network_of_one_logit_has_no_other_class_to_be_relevant_against():
+    model, x = nn.Sequential(nn.Conv2d(3, 1, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval(), pictures(1)
+    with pytest.raises(InputError, match="softmax"):
+        internal(model, x, maps_for(x), layers=["0"], relevance=True)

@@ -139,6 +139,7 @@ def test_ids_and_versions():
     assert protocols.get("fei-paper") is protocols.get("fei-paper/1")
     assert protocols.available() == [
         "fei-paper/1",
+        "held-out/1",
         "fei-fine/1",
         "rise/1",
         "torchcam/1",
@@ -235,7 +236,7 @@ def test_the_newest_version_of_a_name(monkeypatch):
 
 
 def test_a_name_like_none_is_answered_with_all():
-    with pytest.raises(InputError, match="Unknown protocol 'zzz'; choose one of fei-paper/1, fei-fine/1, rise/1, "):
+    with pytest.raises(InputError, match="Unknown protocol 'zzz'; choose one of fei-paper/1, held-out/1, fei-fine"):
         protocols.get("zzz")
     with pytest.raises(InputError, match="Unknown protocol 'fei-pine'; did you mean fei-fine or fei-fine/1\\?"):
         protocols.get("fei-pine")
@@ -298,12 +299,12 @@ def test_descriptions_are_plain_words():
 
 def test_another_score_is_noted_in_the_id():
     model, x = small_cnn(), pictures(1)
-    assert insertion(model, x, maps_for(x), score="logit").protocol == "fei-paper/1+score=logit"
-    assert insertion(model, x, maps_for(x), score="softmax").protocol == "fei-paper/1"
+    assert insertion(model, x, maps_for(x), score="logit").protocol == "held-out/1+score=logit"
+    assert insertion(model, x, maps_for(x), score="softmax").protocol == "held-out/1"
 
     def margin(logits, chosen):
         return logits[:, 0] - logits[:, 1]
 
-    assert insertion(model, x, maps_for(x), score=margin).protocol == "fei-paper/1+score=margin"
+    assert insertion(model, x, maps_for(x), score=margin).protocol == "held-out/1+score=margin"
     assert isinstance(fei.protocols.get("rise"), protocols.Protocol)
     assert isinstance(model, nn.Module)

@@ -9,8 +9,9 @@ from torch import nn
 
 import fei
 from fei.core.randomness import generator_for, image_digest
+from fei.data import demo_image
 from fei.errors import InputError
-from fei.references import Reference, References, blur
+from fei.references import Reference, References, another_photograph, blur
 
 
 class Pixels(nn.Module):
@@ -102,8 +103,12 @@ def test_resampling_reaches_the_optimisation():
 
 
 def test_refusals():
-    with pytest.raises(InputError, match="is not random; give resample=True with color or noise"):
+    with pytest.raises(InputError, match="is not random; resample color, noise or a mixture"):
         Reference("black", resample=True)
+    with pytest.raises(InputError, match=r"The mixture 'color\+blur' needs a draw at each step; give 'color\+blur:res"):
+        Reference("color+blur")
+    with pytest.raises(InputError, match="Unknown reference 'bluur'"):
+        Reference.of("color+bluur:resample")
     with pytest.raises(InputError, match="A reference must be a name, a number, a tensor"):
         make([1, 2, 3])
     with pytest.raises(InputError, match=r"shape \(4, 1, 1\) does not fit inputs of shape \(3, 3, 12, 16\)"):
@@ -128,3 +133,46 @@ def test_sub_seeds_differ_by_purpose():
         for purpose in ("color/0", "color/1", "ties")
     }
     assert len(draws) == 12
+
+
+def test_names_of_references():
+    for name in ("color", "mean", "color:resample", "color+blur+noise:resample"):
+        assert str(Reference.of(name)) == name
+    assert Reference.of("color+blur:resample") == Reference("color+blur", resample=True)
+    assert make("noise:resample").resample
+
+
+def test_a_mixture_draws_each_of_its_kinds():
+    x = pictures()
+    drawn = References("black+blur+color:resample", x, [image_digest(i) for i in x], Pixels(), 0)
+    images, masks = torch.zeros(60, dtype=torch.long), torch.arange(60)
+    rows = drawn.of_rows(0, images, masks)
+    assert rows.shape == (60, *x.shape[1:])
+    black = (rows == 0).flatten(1).all(1)
+    blurred = torch.tensor([torch.equal(row, blur(x)[0]) for row in rows])
+    flat = (rows == rows[:, :, :1, :1]).flatten(1).all(1) & ~black
+    assert (black | blurred | flat).all()
+    for kind in (black, blurred, flat):
+        assert 10 <= kind.sum() <= 30
+    assert torch.equal(rows, drawn.of_rows(0, images, masks))
+    assert not torch.equal(rows, drawn.of_rows(1, images, masks))
+
+
+def test_another_photograph_is_never_the_image_itself_and_depends_on_no_seed():
+    shown = torch.from_numpy(np.array(demo_image("coffee").resize((48, 32)))).permute(2, 0, 1)[None] / 255
+    for image in (shown, shown * 0.9, torch.zeros(1, 3, 32, 48)):
+        digests = [image_digest(image[0])]
+        found, again = (References("photo", image, digests, Pixels(), seed).values for seed in (0, 1))
+        assert torch.equal(found, again)
+        assert found.shape == image.shape
+        assert 0 <= found.min() < found.max() <= 1
+        if image.any():
+            assert torch.corrcoef(torch.stack([found.flatten(), image.flatten()]))[0, 1] < 0.8
+
+
+def test_another_photograph_in_an_unknown_space_has_the_images_mean_and_spread():
+    x = torch.randn(2, 4, 20, 30, generator=torch.Generator().manual_seed(0)) * 7 + 3
+    found = another_photograph(x, small_cnn())
+    for drawn, image in zip(found, x, strict=True):
+        torch.testing.assert_close(torch.std_mean(drawn, (1, 2)), torch.std_mean(image, (1, 2)), rtol=1e-3, atol=1e-3)
+    assert another_photograph(torch.ones(1, 3, 1, 1), small_cnn()).flatten().tolist() == [1, 1, 1]

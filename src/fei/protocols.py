@@ -25,7 +25,7 @@ from fei.core.randomness import generator_for
 from fei.core.scoring import Score, check_score
 from fei.core.settings import PAPER_QUANTILES
 from fei.errors import InputError
-from fei.references import ReferenceSpec, mean_colour, pixel_range
+from fei.references import ReferenceSpec, another_photograph, mean_colour, pixel_range
 
 Levels = Callable[[int, int], tuple[list[int], list[int]]]
 Order = Callable[[Tensor, str, int, int], Tensor]
@@ -156,6 +156,13 @@ def zeros(images: Tensor, model: nn.Module) -> Tensor:
 Replacement = Callable[[Tensor, nn.Module], Tensor]
 
 
+@dataclass(frozen=True)
+class Averaged:
+    """Several replacements, the same ones for both curves: each point of a curve is the mean over all of them."""
+
+    makers: tuple[Replacement, ...]
+
+
 # How a curve becomes a number
 
 
@@ -186,7 +193,7 @@ class Protocol:
         version: Raised when any other field of a published protocol changes.
         levels: How many values are replaced at each point.
         replacement: What replaces them: ``"reference"`` for the R of the call (the same for both curves and all
-            methods), a fixed `ReferenceSpec`, or a pair of callables for insertion and deletion.
+            methods), a fixed `ReferenceSpec`, a pair of callables for insertion and deletion, or `Averaged`.
         score: What is read from the output, see `fei.FEI`.
         area: From a curve to a number.
         order: Which pixel comes first, equal values included.
@@ -198,7 +205,7 @@ class Protocol:
     name: str
     version: int
     levels: Levels
-    replacement: ReferenceSpec | tuple[Replacement, Replacement]
+    replacement: ReferenceSpec | tuple[Replacement, Replacement] | Averaged
     score: Score
     area: Area
     order: Order
@@ -230,7 +237,19 @@ _QUANTUS = Protocol(
 )
 _PUBLISHED = (
     Protocol("fei-paper", 1, Quantiles(PAPER_QUANTILES), "reference", "softmax", plain_mean, jittered),
+    Protocol(
+        "held-out",
+        1,
+        Quantiles(PAPER_QUANTILES),
+        Averaged((normalised_zero, another_photograph)),
+        "softmax",
+        plain_mean,
+        jittered,
+    ),
     Protocol("fei-fine", 1, Quantiles(_FINE), "reference", "softmax", trapezoid, jittered),
+    Protocol(
+        "held-out-fine", 1, Quantiles(_FINE), (normalised_zero, normalised_zero), "softmax", trapezoid, jittered
+    ),
     Protocol(
         "rise", 1, rows, (rise_blur, normalised_zero), "softmax", trapezoid, reversed_argsort, top_class_only=True
     ),
@@ -258,12 +277,19 @@ def get(protocol: str | Protocol) -> Protocol:
     raise InputError(f"Unknown protocol {protocol!r}; {hint}")
 
 
+def default_protocol(reference: ReferenceSpec) -> str:
+    """What maps are measured under where nobody says: with references they were not optimised with, unless told R."""
+    return "held-out" if reference is None else "fei-paper"
+
+
 def describe(protocol: str | Protocol) -> dict[str, Any]:
     """The fields of a protocol as plain words, for tables and records."""
 
     def word(value: Any) -> Any:
         if isinstance(value, tuple):
             return [word(v) for v in value]
+        if isinstance(value, Averaged):
+            return {"mean over": word(value.makers)}
         return value.__name__ if hasattr(value, "__name__") else repr(value) if callable(value) else value
 
     chosen = get(protocol)

@@ -10,25 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fei.core.checks import check_choice, is_number, kind_of
-from fei.core.randomness import generator_for
+from fei.core.randomness import generator_for, image_digest
 from fei.errors import InputError
 
-KINDS = ("color", "black", "white", "mean", "blur", "noise")
+KINDS = ("color", "black", "white", "mean", "blur", "noise", "photo")
+_RANDOM = ("color", "noise")
+_RESAMPLE = ":resample"
+_SAME = 0.8  # correlation from which on two pictures count as one
+_PHOTOS = ("astronaut", "chelsea", "coffee", "rocket")  # scikit-image's own
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A named reference.
+    """A named reference, or a mixture of several.
 
     Attributes:
         kind: "color" (one random colour per image), "black", "white", "mean" (the network's mean colour), "blur"
-            (11×11 Gaussian, σ = 5) or "noise" (uniform).
-        resample: Draw a fresh one for each mask at each optimisation step; for the random kinds.
+            (11×11 Gaussian, σ = 5), "noise" (uniform) or "photo" (another photograph, one of scikit-image's); a mixture
+            has several of them with "+" between, as in "color+blur".
+        resample: Draw a fresh one for each mask at each optimisation step; where the kind is random, or a mixture.
     """
 
     kind: str = "color"
@@ -36,9 +42,30 @@ class Reference:
 
     def __post_init__(self) -> None:
         """Refuse what does not exist."""
-        check_choice("reference", self.kind, KINDS, ", or pass a tensor")
-        if self.resample and self.kind not in {"color", "noise"}:
-            raise InputError(f"The reference {self.kind!r} is not random; give resample=True with color or noise only.")
+        for kind in self.kinds:
+            check_choice("reference", kind, KINDS, ", or pass a tensor")
+        if self.resample and len(self.kinds) == 1 and self.kind not in _RANDOM:
+            raise InputError(
+                f"The reference {self.kind!r} is not random; resample color, noise or a mixture, such as 'color+blur'."
+            )
+        if len(self.kinds) > 1 and not self.resample:
+            raise InputError(
+                f"The mixture {self.kind!r} needs a draw at each step; give '{self.kind}{_RESAMPLE}', or one kind."
+            )
+
+    @classmethod
+    def of(cls, text: str) -> Reference:
+        """From a name such as "color", "color:resample" or "color+blur:resample"."""
+        return cls(text.removesuffix(_RESAMPLE), resample=text.endswith(_RESAMPLE))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of a mixture, or the only one."""
+        return tuple(self.kind.split("+"))
+
+    def __str__(self) -> str:
+        """The name that `of` takes."""
+        return self.kind + _RESAMPLE * self.resample
 
 
 ReferenceSpec = str | float | Tensor | Reference | Callable[[Tensor], Tensor] | None
@@ -62,9 +89,10 @@ class References:
         if isinstance(spec, tuple) and len(spec) == 1:  # captum's way of passing baselines
             spec = spec[0]
         self._inputs, self._digests, self._model, self._seed = inputs, list(digests), model, seed
-        self._named = Reference() if spec is None else Reference(spec) if isinstance(spec, str) else spec
+        self._named = Reference() if spec is None else Reference.of(spec) if isinstance(spec, str) else spec
         self.resample = isinstance(self._named, Reference) and self._named.resample
         self.name = self._named.kind if isinstance(self._named, Reference) else type(spec).__name__
+        self._fixed: dict[str, Tensor] = {}
         self.values = self._draw(0)
 
     def at(self, step: int) -> Tensor:
@@ -76,11 +104,26 @@ class References:
         if not self.resample:
             return self.values[images]
         rows = zip(images.tolist(), masks.tolist(), strict=True)
-        return torch.stack([self._random(self.name, image, f"{step}/{mask}") for image, mask in rows])
+        return torch.stack([self._row(image, f"{step}/{mask}") for image, mask in rows])
+
+    def _row(self, image: int, purpose: str) -> Tensor:
+        """A fresh reference for one row; of a mixture each kind is as likely."""
+        kinds = self.name.split("+")
+        chosen = kinds[0]
+        if len(kinds) > 1:
+            generator = generator_for(self._seed, self._digests[image], f"mixture/{purpose}")
+            chosen = kinds[int(torch.randint(len(kinds), (1,), generator=generator))]
+        if chosen in _RANDOM:
+            drawn = self._random(chosen, image, purpose)
+        else:
+            if chosen not in self._fixed:
+                self._fixed[chosen] = self._make(chosen, 0)
+            drawn = self._fixed[chosen][image]
+        return drawn if len(kinds) == 1 else drawn.expand_as(self._inputs[image])
 
     def _draw(self, step: int) -> Tensor:
         spec = self._named
-        drawn = self._make(spec.kind, step) if isinstance(spec, Reference) else self._given(spec)
+        drawn = self._make(spec.kinds[0], step) if isinstance(spec, Reference) else self._given(spec)
         if not drawn.isfinite().all():
             raise InputError(
                 "The reference holds NaN or infinite values; replace them, or scale the images, before the call."
@@ -111,7 +154,9 @@ class References:
         x = self._inputs
         if kind == "blur":
             return blur(x)
-        if kind in {"color", "noise"}:
+        if kind == "photo":
+            return another_photograph(x, self._model)
+        if kind in _RANDOM:
             return torch.stack([self._random(kind, image, str(step)) for image in range(len(x))])
         known = pixel_range(self._model)
         if known is None:
@@ -155,6 +200,41 @@ def mean_colour(images: Tensor, model: nn.Module) -> Tensor:
             "images as the network takes them."
         )
     return colour
+
+
+def another_photograph(images: Tensor, model: nn.Module) -> Tensor:
+    """For each image one of scikit-image's photographs, another than the image itself, whatever the seed.
+
+    Where the input space is not known, each channel gets the image's own mean and spread.
+    """
+    known, drawn = pixel_range(model), []
+    for image in images:
+        order = torch.randperm(len(_PHOTOS), generator=generator_for(0, image_digest(image), "photo")).tolist()
+        photos = (_photograph(_PHOTOS[place], image) for place in order)
+        photo = next(photo for photo in photos if _differ(photo, image))
+        if known is not None:
+            drawn.append(known[0] + (known[1] - known[0]) * photo)
+        else:
+            of_both = (torch.std_mean(each, (1, 2), keepdim=True, correction=0) for each in (image, photo))
+            (own, mean), (spread, middle) = of_both
+            drawn.append(mean + own * (photo - middle) / spread.clamp(min=torch.finfo(spread.dtype).tiny))
+    return torch.stack(drawn)
+
+
+def _photograph(name: str, image: Tensor) -> Tensor:
+    """A photograph in [0, 1] with the size and as many channels as an image."""
+    from fei.data.images import demo_image
+
+    pixels = torch.from_numpy(np.array(demo_image(name).convert("RGB"))).permute(2, 0, 1)[None] / 255
+    resized = F.interpolate(pixels, image.shape[1:], mode="bilinear", antialias=True, align_corners=False)[0]
+    channels = resized if len(image) == 3 else resized.mean(0, keepdim=True).expand(len(image), -1, -1)
+    return channels.to(image)
+
+
+def _differ(photo: Tensor, image: Tensor) -> bool:
+    """Whether two pictures are of different things: that they are hardly correlated."""
+    both = torch.stack([photo.flatten(), image.flatten()]).double()
+    return bool(both.corrcoef()[0, 1].nan_to_num().abs() < _SAME)
 
 
 def blur(images: Tensor) -> Tensor:

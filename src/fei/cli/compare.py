@@ -28,7 +28,7 @@ def compare(
     ] = _METHODS,
     model: opt.Model = opt.MODEL,
     target: opt.Target = None,
-    protocol: Annotated[str, typer.Option(metavar="ID", help="How insertion and deletion are measured.")] = "fei-paper",
+    protocol: Annotated[str, typer.Option(metavar="ID", help="How insertion and deletion are measured.")] = "held-out",
     layers: Annotated[
         str | None,
         typer.Option(
@@ -126,6 +126,7 @@ class _Numbers:
     deletion: float
     mse: float
     cosine: float
+    relevant_cosine: float
     forwards: float
     backwards: float
     seconds: float
@@ -142,6 +143,7 @@ def _numbers(panel: Panel) -> _Numbers:
         evaluation.deletion.auc.item(),
         last.mse.item(),
         last.cosine.item(),
+        last.numbers["relevant_cosine"].item(),
         cost.forwards,
         cost.backwards,
         cost.seconds,
@@ -196,7 +198,7 @@ def _curves(panel: Panel) -> dict[str, Any]:
             "deletion": evaluation.deletion.scores[0].tolist(),
         },
         "layers": {
-            layer: {metric: values[0].item() for metric, values in vars(similar).items()}
+            layer: {metric: values[0].item() for metric, values in similar.numbers.items()}
             for layer, similar in evaluation.internal.items()
         },
     }
@@ -205,7 +207,7 @@ def _curves(panel: Panel) -> dict[str, Any]:
 def _table(rows: list[_Numbers]) -> None:
     from fei.metrics import describe
 
-    scores = [describe(name) for name in ("insertion", "deletion", "mse", "cosine")]
+    scores = [describe(name) for name in ("insertion", "deletion", "mse", "cosine", "relevant_cosine")]
     told = [
         [
             row.method,

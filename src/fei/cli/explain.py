@@ -46,7 +46,8 @@ def explain(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="What stands in for removed pixels: color (random, the default), black, white, mean, blur or noise.",
+            help="What stands in for removed pixels: color, black, white, mean, blur, noise or photo; KIND:resample "
+            "draws afresh at each step, also from mixtures such as color+blur:resample.",
             show_default=False,
         ),
     ] = None,

@@ -8,14 +8,14 @@ image passes the network once, whatever is read from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from fei.common.layout import Layout
-from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
+from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure, image_gradient
 from fei.core.dataflow import trace
 from fei.core.pathway import Visitor, visit_sites
 from fei.core.randomness import seed_of
@@ -26,10 +26,10 @@ from fei.errors import InputError, ModelError
 from fei.metrics.curve import Curve
 from fei.metrics.declaration import Metric, Need, Subject
 from fei.metrics.perturbation import Perturbations, PerturbedRow, check_maps, tie_fraction
-from fei.metrics.similarity import Similarity, similarity
+from fei.metrics.similarity import Similarity, relevance_weighted, similarity
 from fei.models.layers import feature_layers
 from fei.progress import Progress, reporter
-from fei.protocols import Protocol, get
+from fei.protocols import Protocol, default_protocol, get
 from fei.references import ReferenceSpec
 
 
@@ -58,19 +58,25 @@ class PassOptions(TypedDict, total=False):
     """What `internal` takes by name, and the others too.
 
     Attributes:
-        protocol: Id or object, see `fei.protocols`; "fei-paper" by default.
+        protocol: Id or object, see `fei.protocols`; by default "held-out", whose references no default of FEI
+            optimises with, or where a reference is given "fei-paper".
         reference: R, where the protocol leaves it to the call; by default the random colour that FEI uses with the
             same seed.
         generator: Supplies the seed of R and of the order of ties; 0 without.
         batch_size: Rows in one forward pass.
         progress: ``True`` for a progress bar, or a callable on (forwards done, in all).
+        relevance: Whether to measure the inside also with each unit weighted by what it has to say about the class,
+            |h·∂φ/∂h| on the image itself. It takes one pass forwards and backwards more.
+        on_output: Called with the network's output on each batch: originals, then their perturbed rows in order.
     """
 
-    protocol: str | Protocol
+    protocol: str | Protocol | None
     reference: ReferenceSpec
     generator: torch.Generator | None
     batch_size: int | None
     progress: bool | Progress
+    relevance: bool
+    on_output: Callable[[Any], None] | None
 
 
 class CurveOptions(PassOptions, total=False):
@@ -108,6 +114,7 @@ def internal(
     model: nn.Module,
     inputs: Tensor,
     maps: Tensor,
+    target: Target = None,
     *,
     layers: Sequence[str] | None = None,
     **options: Unpack[PassOptions],
@@ -118,14 +125,15 @@ def internal(
         model: The classifier.
         inputs: Images (N, C, H, W).
         maps: Their attribution maps (N, 1, H, W).
+        target: The class that relevance is about, as in `fei.FEI.explain`.
         layers: Module names (a unique ending will do; ``#n`` picks one call), by default the model's
             `feature_layers`, or those found in it.
         options: See `PassOptions`; the end points of the protocol's insertion curve are left out.
 
     Returns:
-        For each layer MSE, cosine and Pearson, each (N,).
+        For each layer MSE, cosine and Pearson, and with `relevance` the weighted two, each (N,).
     """
-    return _Run(model, inputs, maps, None, ["insertion"], layers, **options).measure().internal()
+    return _Run(model, inputs, maps, target, ["insertion"], layers, **options).measure().internal()
 
 
 def evaluate(
@@ -161,6 +169,16 @@ def _evaluated(subject: Subject) -> Evaluation:
     return evaluate(*subject.given, layers=subject.layers, protocol=subject.protocol, **subject.options)
 
 
+def _weighed(subject: Subject) -> dict[str, Similarity]:
+    """The inside with weights, in passes of its own: the plain numbers stay what they are, to the bit."""
+    options = subject.options | {"protocol": subject.protocol, "relevance": True}
+    return internal(*subject.given, layers=subject.layers, **options)
+
+
+def _relevant(name: str) -> Callable[[Subject], dict[str, Tensor]]:
+    return lambda subject: {layer: one.numbers[name] for layer, one in subject.once(_weighed).items()}
+
+
 def _ties(subject: Subject) -> Tensor:
     return subject.once(_evaluated).insertion.ties
 
@@ -178,7 +196,29 @@ METRICS = (
     Metric("mse", "MSE", False, "internal", _inside("mse"), _LAYERS, format=".4g", logarithmic=True),
     Metric("cosine", "cosine", True, "internal", _inside("cosine"), _LAYERS),
     Metric("pearson", "Pearson", True, "internal", _inside("pearson"), _LAYERS),
+    Metric(
+        "relevant_mse",
+        "relevant MSE",
+        False,
+        "relevance",
+        _relevant("relevant_mse"),
+        _LAYERS,
+        format=".4g",
+        logarithmic=True,
+    ),
+    Metric("relevant_cosine", "relevant cosine", True, "relevance", _relevant("relevant_cosine"), _LAYERS),
 )
+
+
+def _relative(output: Any, target: Target, chosen: Tensor, score: Score) -> Tensor:
+    """A score whose gradient has the direction of φ's, also where a softmax is so near 1 that 1 − φ vanishes."""
+    if callable(target) or score != "softmax":
+        return score_of(output, target, chosen, score)
+    logits, own = logits_of(output, len(chosen)), chosen[:, None]
+    # ∂φ_c/∂z = φ_c·Σ_{j≠c} p_j at c and −φ_c·p_j at j ≠ c: up to scale that of Σ_{j≠c} s_j·(z_c − z_j), where s, held
+    # fixed, is the softmax over the other classes
+    others = logits.detach().scatter(1, own, -torch.inf).softmax(1)
+    return (others * (logits.gather(1, own) - logits)).sum(1)
 
 
 class _Run:
@@ -193,18 +233,20 @@ class _Run:
         curves: Sequence[str],
         layers: Sequence[str] | None,
         *,
-        protocol: str | Protocol = "fei-paper",
+        protocol: str | Protocol | None = None,
         reference: ReferenceSpec = None,
         score: Score | None = None,
         generator: torch.Generator | None = None,
         batch_size: int | None = None,
         progress: bool | Progress = False,
+        relevance: bool = False,
+        on_output: Callable[[Any], None] | None = None,
     ) -> None:
         self.x = check_inputs(inputs)
         check_mode(model)
-        self.model, self.target, self.progress = model, target, progress
+        self.model, self.target, self.progress, self._on_output = model, target, progress, on_output
         self.rows = check_batch_size(batch_size) or default_rows(self.x)
-        self.protocol = get(protocol)
+        self.protocol = get(protocol or default_protocol(reference))
         self.score = self.protocol.score if score is None else score
         check_score(self.score)
         flat = check_maps(maps, self.x)
@@ -219,10 +261,14 @@ class _Run:
             )
         self.forwards, self._layout = 0, Layout()
         self.chosen = torch.full((len(self.x),), -1, device=self.x.device)
-        shapes = {curve: (len(self.x), len(counts)) for curve, counts in self.perturbed.counts.items()}
+        # one number for each image, point and replacement, over which the mean is taken in the end
+        fills = self.perturbed.fills
+        shapes = {curve: (len(self.x), len(counts), fills) for curve, counts in self.perturbed.counts.items()}
         self._scores = {curve: torch.zeros(shape) for curve, shape in shapes.items()}
-        inside = shapes.get("insertion", (0, 0))
-        self._similar = [Similarity(*(torch.zeros(inside) for _ in range(3))) for _ in self.sites]
+        inside = shapes.get("insertion", (0, 0, fills))
+        self._relevance = relevance
+        measured = len(fields(Similarity)) if relevance else 3
+        self._similar = [Similarity(*(torch.zeros(inside) for _ in range(measured))) for _ in self.sites]
 
     def _layers(self, layers: Sequence[str] | None) -> tuple[list[str], list[Site]]:
         if layers is not None and not layers:
@@ -244,16 +290,17 @@ class _Run:
             for first in range(0, len(self.x), step):
                 images = range(first, min(first + step, len(self.x)))
                 originals = self._read_originals(images)
+                weights = self._weights(images) if self._relevance and self.sites else []
                 pending = [row for i in images for row in altered[i]]
                 for start in range(0, len(pending), self.rows):
-                    self._read(pending[start : start + self.rows], originals, first)
+                    self._read(pending[start : start + self.rows], originals, weights, first)
                     for _ in pending[start : start + self.rows]:
                         tick()
         self._share_ends()
         if not all(scores.isfinite().all() for scores in self._scores.values()):
             raise ModelError("The score on a perturbed image is NaN or infinite; check the network's precision.")
         for name, table in zip(self.names, self._similar, strict=True):
-            if not all(values.isfinite().all() for values in vars(table).values()):
+            if not all(values.isfinite().all() for values in table.numbers.values()):
                 raise ModelError(
                     f"Activations of {name!r} are NaN, infinite or too large to compare; check the network's precision."
                 )
@@ -261,7 +308,10 @@ class _Run:
 
     def _forward(self, batch: Tensor, visit: Visitor) -> Any:
         self.forwards += len(batch)
-        return self._layout.run(lambda rows: visit_sites(self.model, self.sites, rows, visit), batch)
+        output = self._layout.run(lambda rows: visit_sites(self.model, self.sites, rows, visit), batch)
+        if self._on_output is not None:
+            self._on_output(output)
+        return output
 
     def _read_originals(self, images: range) -> list[Tensor]:
         """The activations of the originals; their output gives the top class and every point that replaces nothing."""
@@ -274,8 +324,26 @@ class _Run:
         phi = score_of(output, self.target, self.chosen[images.start : images.stop], self.score).cpu()
         for curve, counts in self.perturbed.counts.items():
             for point in (p for p, n in enumerate(counts) if n == 0):
-                self._scores[curve][images.start : images.stop, point] = phi.to(self._scores[curve])
+                self._scores[curve][images.start : images.stop, point] = phi.to(self._scores[curve])[:, None]
         return [kept[i] for i in range(len(self.sites))]
+
+    @torch.enable_grad()
+    def _weights(self, images: range) -> list[Tensor]:
+        """How much each unit has to say about the class on the originals: |h·∂φ/∂h|."""
+        values: dict[int, Tensor] = {}
+        gradients: dict[int, Tensor] = {}
+
+        def watch(site: int, value: Tensor) -> None:
+            values[site] = value.detach().clone()  # what follows may work in place
+            if value.requires_grad:
+                value.register_hook(lambda gradient: gradients.__setitem__(site, gradient))
+
+        leaf = self.x[images.start : images.stop].detach().requires_grad_()
+        self.forwards += len(leaf)
+        output = self._layout.run(lambda rows: visit_sites(self.model, self.sites, rows, watch), leaf)
+        chosen = self.chosen[images.start : images.stop]
+        image_gradient(_relative(output, self.target, chosen, self.score).sum(), leaf)
+        return [(values[i] * gradients.get(i, torch.zeros_like(values[i]))).abs() for i in range(len(self.sites))]
 
     def _choose(self, logits: Tensor, images: range) -> None:
         predicted = logits.argmax(1)
@@ -286,7 +354,7 @@ class _Run:
             raise InputError(f"Protocol {self.protocol.id} scores the model's top class only; leave `target` out.")
         self.chosen[images.start : images.stop] = chosen
 
-    def _read(self, batch: list[PerturbedRow], originals: list[Tensor], first: int) -> None:
+    def _read(self, batch: list[PerturbedRow], originals: list[Tensor], weights: list[Tensor], first: int) -> None:
         by_image: dict[int, list[int]] = {}
         for place, row in enumerate(batch):
             if row.curve == "insertion":
@@ -295,16 +363,20 @@ class _Run:
         def compare(i: int, value: Tensor) -> None:
             for image, places in by_image.items():
                 # an image's rows stand together, so a slice will do and nothing is copied
-                result = similarity(originals[i][image - first], value[places[0] : places[-1] + 1])
-                points = [batch[place].point for place in places]
-                for name, numbers in vars(result).items():
+                original, rows = originals[i][image - first], value[places[0] : places[-1] + 1]
+                result = similarity(original, rows)
+                if weights:
+                    mse, cosine = relevance_weighted(original, rows, weights[i][image - first])
+                    result = replace(result, relevant_mse=mse, relevant_cosine=cosine)
+                points, fills = zip(*((batch[place].point, batch[place].fill) for place in places), strict=True)
+                for name, numbers in result.numbers.items():
                     table = getattr(self._similar[i], name)
-                    table[image, points] = numbers.to(table)
+                    table[image, points, fills] = numbers.to(table)
 
         output = self._forward(self.perturbed.make(batch), compare)
         phi = score_of(output, self.target, self.chosen[[row.image for row in batch]], self.score).tolist()
         for row, value in zip(batch, phi, strict=True):
-            self._scores[row.curve][row.image, row.point] = value
+            self._scores[row.curve][row.image, row.point, row.fill] = value
 
     def _share_ends(self) -> None:
         """Where everything is replaced by the same, both curves end in one image, which passed for insertion."""
@@ -316,7 +388,7 @@ class _Run:
 
     def curve(self, name: str) -> Curve:
         """One of the measured curves."""
-        scores, fractions = self._scores[name], self.perturbed.fractions(name)
+        scores, fractions = self._scores[name].mean(-1), self.perturbed.fractions(name)
         note = "" if self.score == self.protocol.score else f"+score={getattr(self.score, '__name__', self.score)}"
         return Curve(
             fractions,
@@ -332,13 +404,13 @@ class _Run:
         fractions = self.perturbed.fractions("insertion")
         inside = (fractions > 0) & (fractions < 1)
         return {
-            name: Similarity(**{metric: values[:, inside] for metric, values in vars(table).items()})
+            name: Similarity(**{metric: values[:, inside].mean(-1) for metric, values in table.numbers.items()})
             for name, table in zip(self.names, self._similar, strict=True)
         }
 
     def internal(self) -> dict[str, Similarity]:
         """Their means over the curve."""
         return {
-            name: Similarity(**{metric: values.mean(1) for metric, values in vars(curve).items()})
+            name: Similarity(**{metric: values.mean(1) for metric, values in curve.numbers.items()})
             for name, curve in self.internal_curves().items()
         }

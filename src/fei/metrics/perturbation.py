@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fei.core.randomness import image_digest
 from fei.errors import InputError
 from fei.metrics._maps import check_real
-from fei.protocols import Protocol
+from fei.protocols import Averaged, Protocol
 from fei.references import References, ReferenceSpec
 
 
@@ -41,11 +41,12 @@ def tie_fraction(maps: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class PerturbedRow:
-    """One perturbed image: which image, which curve, which point of it."""
+    """One perturbed image: which image, which curve, which point of it, and with which of several replacements."""
 
     image: int
     curve: str
     point: int
+    fill: int = 0
 
 
 class Perturbations:
@@ -81,7 +82,17 @@ class Perturbations:
             [_ranks(protocol.order(m.flatten(), d, seed, channels)) for m, d in zip(maps, digests, strict=True)]
         )
         self._shape = inputs.shape[1:] if protocol.per_value else (1, *inputs.shape[2:])
-        self.reference = self._replacements(protocol, model, reference, digests, seed)
+        self._fills = self._replacements(protocol, model, reference, digests, seed)
+
+    @property
+    def reference(self) -> dict[str, Tensor]:
+        """What replaces pixels in each curve; the first of several."""
+        return self._fills[0]
+
+    @property
+    def fills(self) -> int:
+        """How many replacements each point is the mean over."""
+        return len(self._fills)
 
     def fractions(self, curve: str) -> Tensor:
         """The share of values replaced at each point."""
@@ -95,8 +106,9 @@ class Perturbations:
     def rows(self, image: int) -> list[PerturbedRow]:
         """The perturbed images that have to pass the network: not the original, and a shared end only once."""
         return [
-            PerturbedRow(image, curve, point)
+            PerturbedRow(image, curve, point, fill)
             for curve, counts in self.counts.items()
+            for fill in range(self.fills)
             for point, n in enumerate(counts)
             if n > 0 and not (self.shares_end and curve == "deletion" and n == self.total)
         ]
@@ -114,23 +126,26 @@ class Perturbations:
         above = self._ranks[index] < edges[:, None]
         replaced = (above == deletes[:, None]).view(-1, *self._shape)
         x = self._inputs[index]
-        fill = torch.stack([self.reference[row.curve][row.image] for row in rows])
+        fill = torch.stack([self._fills[row.fill][row.curve][row.image] for row in rows])
         return torch.where(replaced, fill, x)
 
     def _replacements(
         self, protocol: Protocol, model: nn.Module, reference: ReferenceSpec, digests: list[str], seed: int
-    ) -> dict[str, Tensor]:
+    ) -> list[dict[str, Tensor]]:
         spec = protocol.replacement
+        if isinstance(spec, tuple | Averaged) and reference is not None:
+            raise InputError(f"Protocol {protocol.id} fixes what replaces pixels; leave `reference` out.")
+        if isinstance(spec, Averaged):
+            self._same = True
+            return [dict.fromkeys(self.counts, make(self._inputs, model)) for make in spec.makers]
         if isinstance(spec, tuple):
-            if reference is not None:
-                raise InputError(f"Protocol {protocol.id} fixes what replaces pixels; leave `reference` out.")
             makers = dict(zip(("insertion", "deletion"), spec, strict=True))
             self._same = spec[0] is spec[1]
-            return {curve: makers[curve](self._inputs, model) for curve in self.counts}
+            return [{curve: makers[curve](self._inputs, model) for curve in self.counts}]
         self._same = True
         chosen = reference if spec == "reference" else spec
         values = References(chosen, self._inputs, digests, model, seed).values.expand_as(self._inputs)
-        return dict.fromkeys(self.counts, values)
+        return [dict.fromkeys(self.counts, values)]
 
 
 def _ranks(order: Tensor) -> Tensor:

@@ -18,11 +18,35 @@ class Similarity:
         mse: Mean over elements of the squared difference.
         cosine: Cosine of the flattened activations; 0 where one of them is all zero.
         pearson: Their correlation; 0 where one of them is constant.
+        relevant_mse: The squared difference again, each element with the weight that it has for the class; ``None``
+            where no weights were asked for.
+        relevant_cosine: The cosine likewise.
     """
 
     mse: Tensor
     cosine: Tensor
     pearson: Tensor
+    relevant_mse: Tensor | None = None
+    relevant_cosine: Tensor | None = None
+
+    @property
+    def numbers(self) -> dict[str, Tensor]:
+        """Those that were measured, by their names."""
+        return {name: values for name, values in vars(self).items() if values is not None}
+
+
+def relevance_weighted(original: Tensor, perturbed: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean squared error and cosine of activations (R, ...) and their original (...), each element with its weight.
+
+    With weights w that sum to 1, Σ w·(h − h̃)², and Σ w·h·h̃ / √(Σ w·h² · Σ w·h̃²), 0 where a norm is. In double
+    precision: weights differ by orders of magnitude.
+    """
+    w, h = weights.reshape(-1).double(), original.reshape(-1).double()
+    total = w.sum()
+    w = w / total if bool(total > 0) else torch.full_like(w, 1 / len(w))  # nothing matters: all alike
+    rows = perturbed.reshape(len(perturbed), -1).double()
+    mse = (rows - h).square() @ w
+    return mse, _ratio(rows @ (w * h), ((rows.square() @ w) * (h.square() @ w)).sqrt())
 
 
 def similarity(original: Tensor, perturbed: Tensor) -> Similarity:

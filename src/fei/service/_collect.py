@@ -29,7 +29,7 @@ def collect(
     target: int | Sequence[int] | Tensor | None = None,
     names: Sequence[str] | None = None,
     seed: int = 0,
-    protocol: str | Protocol = "fei-fine",
+    protocol: str | Protocol = "held-out-fine",
     reference: ReferenceSpec = None,
     layers: Sequence[str] | None = None,
     black_image: int | Mapping[str, BlackImage] = 0,

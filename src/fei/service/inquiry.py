@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from fei import methods, models, protocols
 from fei.common.device import choose_device
 from fei.core.explanation import Explanation
-from fei.core.scoring import Score, check_score
-from fei.core.scoring import evaluate as score_of
+from fei.core.scoring import logits_of
 from fei.errors import InputError
 from fei.methods import Method
 from fei.metrics import BlackImage, evaluate
@@ -54,7 +53,7 @@ class Inquiry:
     model: nn.Module
     methods: Mapping[str, Found]
     seed: int = 0
-    protocol: Protocol = field(default_factory=lambda: protocols.get("fei-fine"))
+    protocol: Protocol = field(default_factory=lambda: protocols.get("held-out-fine"))
     reference: ReferenceSpec = None
     layers: Sequence[str] | None = None
     batch_size: int | None = None
@@ -76,7 +75,7 @@ class Inquiry:
             raise InputError(f"The seed is {request.seed}; give a whole number from 0 to {_SEEDS - 1}.")
         made = {name: methods.create(name, **options) for name, options in request.methods.items()}
         if request.reference is not None:
-            Reference(request.reference)  # refuses what does not exist
+            Reference.of(request.reference)  # refuses what does not exist
         protocol = protocols.get(request.protocol)
         device = choose_device(request.device)
         classifier = models.load(request.model).to(device)
@@ -146,26 +145,29 @@ class Inquiry:
 
     def measure(self, seen: Look, panel: Panel) -> Panel:
         """A panel with its metrics, and with the best classes at each point of the curves, from the same forwards."""
-        witness = _Witness(self.protocol.score)
         maps, x = panel.map[None, None].to(seen.inputs.device), seen.inputs
+        probabilities: list[Tensor] = []
         evaluation = evaluate(
             self.model,
             x,
             maps,
             self.explained(seen),
             layers=self.layers,
-            protocol=replace(self.protocol, score=witness),
+            protocol=self.protocol,
             reference=self.protocol_reference,
             generator=self.generator,
             batch_size=self.batch_size,
+            relevance=True,
+            on_output=lambda output: probabilities.append(logits_of(output, len(output)).softmax(1).cpu()),
         )
-        best = guesses(self.model, torch.cat(witness.probabilities))
+        best = guesses(self.model, torch.cat(probabilities))
         perturbations = self._perturbations(x, check_maps(maps, x))
         counts = perturbations.counts
         top: dict[str, list[list[Guess]]]
         top = {curve: [best[0]] * len(counts[curve]) for curve in counts}  # the original, where nothing is replaced
         for row, guess in zip(perturbations.rows(0), best[1:], strict=True):
-            top[row.curve][row.point] = guess
+            if row.fill == 0:  # the one that is shown
+                top[row.curve][row.point] = guess
         if perturbations.shares_end:  # the image in which all is replaced passed the network once, for insertion
             ends = {curve: counts[curve].index(perturbations.total) for curve in counts}
             top["deletion"][ends["deletion"]] = top["insertion"][ends["insertion"]]
@@ -211,18 +213,6 @@ class Inquiry:
         curves = ("insertion", "deletion")
         reference = self.protocol_reference
         return Perturbations(self.protocol, self.model, x, maps.to(x.device), reference, self.seed, curves)
-
-
-class _Witness:
-    """A protocol's score that remembers what the network said of each image it scored."""
-
-    def __init__(self, score: Score) -> None:
-        self._score, self.probabilities = score, list[Tensor]()
-
-    def __call__(self, logits: Tensor, chosen: Tensor) -> Tensor:
-        check_score(self._score, logits.shape[1])
-        self.probabilities.append(logits.softmax(1).cpu())
-        return score_of(logits, None, chosen, self._score)
 
 
 def _plane(maps: Tensor) -> Tensor:

@@ -102,8 +102,9 @@ def _creation(name: str, method: Any) -> str:
 def _reference_words(reference: ReferenceSpec) -> str:
     if reference is None:
         return "one random colour, from the seed"
-    if isinstance(reference, Reference):
-        return reference.kind + (", drawn again at each step" if reference.resample else "")
-    if isinstance(reference, str | float | int):
+    if isinstance(reference, str | Reference):
+        named = reference if isinstance(reference, Reference) else Reference.of(reference)
+        return named.kind + (", drawn again at each step" if named.resample else "")
+    if isinstance(reference, float | int):
         return str(reference)
     return "given as values" if isinstance(reference, Tensor) else "given as a function"

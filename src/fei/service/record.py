@@ -15,6 +15,7 @@ import torch
 
 from fei import __version__
 from fei.core.explanation import Explanation
+from fei.references import Reference
 from fei.report import panel as draw
 from fei.report import photo
 from fei.report.drawing import figure_bytes
@@ -139,5 +140,5 @@ def _spelled_out(request: Request, found: Panel) -> Request:
     if found.explanation is not None:
         config = found.explanation.config
         changes["methods"][found.method] |= {name: config["settings"][name] for name in ("steps", "preset")}
-        changes |= {"reference": config["reference"]["kind"], "device": config["device"].split(":")[0]}
+        changes |= {"reference": str(Reference(**config["reference"])), "device": config["device"].split(":")[0]}
     return request.model_copy(update=changes)

@@ -42,7 +42,7 @@ class Request(BaseModel):
     device: str = "auto"
     reference: str | None = None
     batch_size: int | None = None
-    protocol: str = "fei-fine"
+    protocol: str = "held-out-fine"
     layers: list[str] | None = None
 
     @classmethod

@@ -25,6 +25,7 @@ from fei.report.shell import packed
 SCHEMA = 1
 _TAILS = (0.01, 0.99)  # colours span these quantiles: a few extreme pixels of a gradient would leave all others dark
 _DIGITS = 7
+_INSIDE = ("cosine", "relevant_cosine", "mse")  # what is shown of each layer
 
 
 def payload(images: Sequence[Shown]) -> dict[str, Any]:
@@ -159,16 +160,14 @@ def _curve(curve: Curve) -> dict[str, Any]:
 
 def _layers(evaluation: Evaluation) -> dict[str, Any]:
     layers = evaluation.internal_curves
+    shown = [name for name in _INSIDE if name in next(iter(layers.values())).numbers]
     return {
         "fractions": [float(fraction) for fraction in evaluation.insertion.fractions if 0 < fraction < 1],
         "names": [name.removeprefix("network.") for name in layers],
-        "mse": [_numbers(similar.mse[0]) for similar in layers.values()],
-        "cosine": [_numbers(similar.cosine[0]) for similar in layers.values()],
         "mean": {
-            "mse": [_number(similar.mse[0]) for similar in evaluation.internal.values()],
-            "cosine": [_number(similar.cosine[0]) for similar in evaluation.internal.values()],
+            name: [_number(similar.numbers[name][0]) for similar in evaluation.internal.values()] for name in shown
         },
-    }
+    } | {name: [_numbers(similar.numbers[name][0]) for similar in layers.values()] for name in shown}
 
 
 def _masks(explanation: Explanation) -> dict[str, Any]:
