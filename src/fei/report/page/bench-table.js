@@ -25,7 +25,7 @@ function buildFilters() {
   $("protocol-control").hidden = run.protocols.length < 2;
   const known = run.pairs.some((pair) => pair.correct?.some((one) => one < 2));
   $("truth-control").hidden = !known;
-  for (const radio of document.querySelectorAll("input[name=truth]")) radio.checked = radio.value === state.truth;
+  document.querySelector(`input[name=truth][value=${state.truth}]`).checked = true;
   const counts = new Map();
   for (const pair of shownPairs()) {
     for (const one of pair.class ?? []) counts.set(pair.classes[one], (counts.get(pair.classes[one]) ?? 0) + 1);
@@ -34,7 +34,7 @@ function buildFilters() {
   options($("class"), [["", `all ${counts.size}`], ...classes.map(([name, count]) => [`=${name}`, `${name} (${count})`])],
     state.class === null ? "" : `=${state.class}`);
   $("class-control").hidden = counts.size < 2;
-  $("chips").replaceChildren(...run.methods.map(({ label }) => pick("checkbox", null, label, !state.hidden.has(label))));
+  $("chips").replaceChildren(...run.methods.map(({ label }) => pick("checkbox", "shown", label, !state.hidden.has(label))));
   $("chips-control").hidden = run.methods.length < 2;
   $("clear").disabled = !filtered() && state.pair === null && !state.hidden.size;
 }

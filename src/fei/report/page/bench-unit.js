@@ -46,8 +46,7 @@ function buildPicture(pair, row, image, label) {
     ? h("figure", {}, stack, h("figcaption", {}, h("span", { class: "faint" }, words)))
     : h("p", { class: "absent" }, whyNoPicture(pair, image)));
   $("opacity-control").hidden = !stack || alone;
-  $("opacity").value = String(state.opacity);
-  $("opacity").setAttribute("aria-valuetext", percent(state.opacity));
+  paintOpacity();
 }
 
 /** The maps of all methods, to change between. */
@@ -66,8 +65,7 @@ function buildStrip(pair, image) {
   $("strip").replaceChildren(...(thumbs.length > 1 ? thumbs : []));
 }
 
-function paintOpacity() {
-  $("opacity").setAttribute("aria-valuetext", percent(state.opacity));
+function paintMaps() {
   for (const map of document.querySelectorAll("#unit img + img.map")) map.style.opacity = String(state.opacity);
 }
 
