@@ -78,16 +78,15 @@ function buildHead() {
 
 function buildHow() {
   const explained = run.target === "predicted" ? "the predicted class" : "the class that the data set names";
-  const pictures = run.pairs.map(({ name, pictures: { left_out: left, word } }) => [left, word].filter(Boolean).join(" ")
-    && `${name}: ${[left, word].filter(Boolean).join(" ")}`).filter(Boolean);
-  const facts = [
+  const pictures = run.pairs.map(({ name, pictures: { left_out: left, word } }) => [name, [left, word].filter(Boolean).join(" ")])
+    .filter(([, words]) => words).map((one) => one.join(": "));
+  buildFacts($("facts"), [
     ["run", run.run], ["begun", run.created ?? "–"], ["plan key", run.planKey], ["explained", explained],
     ["protocols", run.protocols.join(", ") || "–"], ["seeds", run.seeds.join(", ")],
     ["versions", Object.entries(run.versions).map((one) => one.join(" ")).join(", ")], ["this page", `fei ${run.fei}`],
     ...(pictures.length ? [["pictures", pictures.join(" ")]] : []),
     ...run.failures.map((words) => ["failed", words.replace(/^Failed: /, "")]),
-  ];
-  $("facts").replaceChildren(...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  ]);
   buildSources($("sources"), [["Copy as command", "page", `fei bench report ${quoted(run.run)} --html`]]);
   $("plan").textContent = run.plan;
 }

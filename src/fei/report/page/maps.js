@@ -7,18 +7,12 @@ function chosenOf(image) {
   return SLOTS.filter((slot) => state[slot] !== null).map((slot) => ({ slot, panel: image.byName.get(state[slot]) }));
 }
 
-function othersOf(image) {
-  return image.panels.filter((p) => p.method !== state.a && p.method !== state.b && !state.hidden.has(p.method));
-}
-
 /** A value that may lie between two measured ones, which the sign tells. */
 function told(here, format) {
   return here === null ? "–" : `${here.measured ? "" : "≈ "}${format(here.value)}`;
 }
 
-function scoreFormat(image) {
-  return image.score === "softmax" || image.score === "sigmoid" ? (value) => percent(value, 1) : brief;
-}
+const isShare = ({ score }) => score === "softmax" || score === "sigmoid";
 
 // Head
 
@@ -105,7 +99,8 @@ function layOut() {
 
 function paintMaps() {
   const shown = data.images.flatMap((image) => image.panels).filter((panel) => !state.hidden.has(panel.method));
-  const range = shown.length ? sharedRange(shown) : [0, 1];
+  const bounds = shown.length ? shown.flatMap(({ low, high }) => [low, high]) : [0, 1];
+  const range = [Math.min(...bounds), Math.max(...bounds)];
   for (const cell of $("stage").querySelectorAll(".cell[data-method]")) {
     const { image, panel } = cellParts(cell);
     paintOverlay(cell.querySelector("canvas"), image, panel, { opacity: state.opacity, scale: state.scale, range });

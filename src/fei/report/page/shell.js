@@ -121,6 +121,11 @@ async function copy(text, shownIn) {
   }
 }
 
+/** Names and what they stand for: [[name, words]]. */
+function buildFacts(place, facts) {
+  place.replaceChildren(...facts.flatMap(([name, words]) => [h("dt", {}, name), h("dd", {}, words)]));
+}
+
 /** Texts to copy, each with its button: [[words, name, text]]. */
 function buildSources(place, sources) {
   place.replaceChildren(...sources.map(([words, id, text]) => h("div", { class: "source" },
@@ -184,7 +189,8 @@ function openShell(onAddress, onWidth) {
   $("link").hidden = !LINKABLE;
   $("main").hidden = false;
   document.addEventListener("click", press);
-  document.addEventListener("input", ({ target }) => ({ ...SHELL_FIELDS, ...FIELDS })[target.id || target.name]?.(target));
+  const fields = { ...SHELL_FIELDS, ...FIELDS };
+  document.addEventListener("input", ({ target }) => fields[target.id || target.name]?.(target));
   addEventListener("popstate", onAddress); // also where the address was typed
   let width = $("main").clientWidth;
   new ResizeObserver(() => {
