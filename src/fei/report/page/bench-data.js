@@ -33,11 +33,14 @@ async function unpackPair(pair) {
 /** The place of a unit among all of its pair; `row` is the method's place among the pair's methods. */
 const unitAt = (pair, row, item, seed) => (row * pair.images + item) * pair.seeds.length + seed;
 
-const unitsOf = (pair) => pair.rows.length * pair.images * pair.seeds.length;
+function stateOf(pair, unit) {
+  const status = pair.states[unit];
+  return ["done", "not computed yet"][status] ?? `failed: ${pair.reasons[status - 2]}`;
+}
 
 /** A number of a unit; NaN where there is none. `quantity` is its place among the pair's quantities. */
 function valueOf(pair, quantity, row, item, seed) {
-  return pair.values[quantity * unitsOf(pair) + unitAt(pair, row, item, seed)];
+  return pair.values[unitAt(pair, quantity * pair.rows.length + row, item, seed)];
 }
 
 /** The mean of the numbers that there are; NaN where there is none. */

@@ -14,12 +14,9 @@ function orderedImages() {
   }));
   const order = state.order || firstScore(columns);
   const ascending = imagesAscending(order, columns);
-  const words = { image: ({ item }) => pair.items[item], class: ({ item }) => pair.classes[pair.class[item]] }[order];
-  if (words) {
-    return images.sort((one, other) => (ascending ? 1 : -1) * words(one).localeCompare(words(other), "en", { numeric: true }));
-  }
   const place = columns.findIndex(({ name }) => name === order);
   const value = {
+    image: ({ item }) => pair.items[item], class: ({ item }) => pair.classes[pair.class[item]],
     probability: ({ item }) => pair.probability[item], truth: ({ item }) => (pair.correct[item] < 2 ? pair.correct[item] : NaN),
   }[order] ?? (({ values }) => values[place]);
   return sortedBy(images, value, ascending);
@@ -36,13 +33,9 @@ function truthBadge(pair, item) {
   return known > 1 ? "–" : h("span", { class: `badge ${known ? "good" : "bad"}` }, known ? "right" : "wrong");
 }
 
-/** Why a unit of an image has no numbers, or null. */
+/** Why a unit of an image has no numbers, if one has none. */
 function troubleOf(pair, row, item) {
-  for (let seed = 0; seed < pair.seeds.length; seed++) {
-    const status = pair.states[unitAt(pair, row, item, seed)];
-    if (status) return status === 1 ? "not computed yet" : `failed: ${pair.reasons[status - 2]}`;
-  }
-  return null;
+  return pair.seeds.map((_, seed) => stateOf(pair, unitAt(pair, row, item, seed))).find((words) => words !== "done");
 }
 
 /** The name of the file, to choose it, and below it its folder. */

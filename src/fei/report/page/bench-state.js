@@ -31,8 +31,7 @@ function shownItems(pair) {
     && (state.class === null || pair.classes[pair.class[item]] === state.class));
 }
 
-function addressOf() {
-  const words = new URLSearchParams();
+function tell(words) {
   if (state.pair !== null) words.set("pair", run.pairs[state.pair].name);
   if (state.protocol !== run.protocols[0]) words.set("protocol", state.protocol);
   if (state.truth !== "all") words.set("predictions", state.truth);
@@ -45,24 +44,17 @@ function addressOf() {
     if (state.image !== null) words.set("image", run.pairs[state.row.pair].items[state.image]);
     if (state.seed) words.set("seed", String(run.seeds[state.seed]));
   }
-  if (state.opacity !== 0.6) words.set("opacity", short(state.opacity, 2));
-  if (state.theme !== "auto") words.set("theme", state.theme);
-  for (const label of state.hidden) words.append("hide", label);
-  return `#${words}`;
 }
 
 const placeOf = (list, wanted) => (wanted === null || list.indexOf(wanted) < 0 ? null : list.indexOf(wanted));
 
-/** Take the state from the address; what it does not say, or says wrongly, is the default. */
-function readAddress() {
-  const words = new URLSearchParams(location.hash.slice(1));
+function readAddress(words) {
   const names = run.pairs.map(({ name }) => name);
   state.pair = placeOf(names, words.get("pair"));
-  state.protocol = run.protocols.includes(words.get("protocol")) ? words.get("protocol") : run.protocols[0] ?? "";
-  state.truth = TRUTHS.includes(words.get("predictions")) ? words.get("predictions") : "all";
+  state.protocol = oneOf(run.protocols, words.get("protocol")) ?? "";
+  state.truth = oneOf(TRUTHS, words.get("predictions"));
   const classes = new Set(run.pairs.flatMap((pair) => pair.classes));
   state.class = classes.has(words.get("class")) ? words.get("class") : null;
-  state.hidden = new Set(words.getAll("hide"));
   const known = ["method", "pair", "images", "fired", "image", "class", "probability", "truth", ...run.columns.map(nameOf)];
   [state.sort, state.down] = orderFrom(words.get("sort"), known, "best");
   [state.order, state.worst] = orderFrom(words.get("order"), known, "worst");
@@ -71,8 +63,6 @@ function readAddress() {
   state.row = pair !== null && method !== null && run.pairs[pair].rows.includes(method) ? { pair, method } : null;
   state.image = state.row ? placeOf(run.pairs[pair].items, words.get("image")) : null;
   state.seed = placeOf(run.seeds.map(String), words.get("seed")) ?? 0;
-  state.opacity = numberFrom(words.get("opacity"), 0, 1, 0.6);
-  state.theme = themeFrom(words);
 }
 
 function orderFrom(text, known, first) {

@@ -25,7 +25,7 @@ function buildFilters() {
   $("protocol-control").hidden = run.protocols.length < 2;
   const known = run.pairs.some((pair) => pair.correct?.some((one) => one < 2));
   $("truth-control").hidden = !known;
-  for (const radio of document.querySelectorAll("input[name=truth]")) radio.checked = radio.value === state.truth;
+  document.querySelector(`input[name=truth][value=${state.truth}]`).checked = true;
   const counts = new Map();
   for (const pair of shownPairs()) {
     for (const one of pair.class ?? []) counts.set(pair.classes[one], (counts.get(pair.classes[one]) ?? 0) + 1);
@@ -34,7 +34,7 @@ function buildFilters() {
   options($("class"), [["", `all ${counts.size}`], ...classes.map(([name, count]) => [`=${name}`, `${name} (${count})`])],
     state.class === null ? "" : `=${state.class}`);
   $("class-control").hidden = counts.size < 2;
-  $("chips").replaceChildren(...run.methods.map(({ label }) => pick("checkbox", null, label, !state.hidden.has(label))));
+  $("chips").replaceChildren(...run.methods.map(({ label }) => pick("checkbox", "shown", label, !state.hidden.has(label))));
   $("chips-control").hidden = run.methods.length < 2;
   $("clear").disabled = !filtered() && state.pair === null && !state.hidden.size;
 }
@@ -71,9 +71,10 @@ function sortRows(rows, columns) {
   const { sort, down } = state;
   if (!sort) return rows;
   const place = columns.findIndex(({ name }) => name === sort);
-  const words = { method: (one) => run.methods[one.method].label, pair: (one) => one.pair.name }[sort];
-  if (words) return rows.sort((one, other) => (down ? 1 : -1) * words(one).localeCompare(words(other), "en", { numeric: true }));
-  const value = sort === "images" ? (one) => one.images : sort === "fired" ? (one) => one.fired?.mean : (one) => one.cells[place]?.mean;
+  const value = {
+    method: ({ method }) => run.methods[method].label, pair: ({ pair }) => pair.name,
+    images: ({ images }) => images, fired: ({ fired }) => fired?.mean,
+  }[sort] ?? (({ cells }) => cells[place]?.mean);
   return sortedBy(rows, value, isAscending(sort, columns, down));
 }
 
@@ -89,7 +90,7 @@ function sortedBy(rows, value, ascending) {
   return rows.sort((one, other) => {
     const [a, b] = [value(one), value(other)];
     if (missing(a) || missing(b)) return Number(missing(a)) - Number(missing(b));
-    return ascending ? a - b : b - a;
+    return (ascending ? 1 : -1) * (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b);
   });
 }
 

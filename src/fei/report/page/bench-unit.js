@@ -46,8 +46,7 @@ function buildPicture(pair, row, image, label) {
     ? h("figure", {}, stack, h("figcaption", {}, h("span", { class: "faint" }, words)))
     : h("p", { class: "absent" }, whyNoPicture(pair, image)));
   $("opacity-control").hidden = !stack || alone;
-  $("opacity").value = String(state.opacity);
-  $("opacity").setAttribute("aria-valuetext", percent(state.opacity));
+  paintOpacity();
 }
 
 /** The maps of all methods, to change between. */
@@ -66,8 +65,7 @@ function buildStrip(pair, image) {
   $("strip").replaceChildren(...(thumbs.length > 1 ? thumbs : []));
 }
 
-function paintOpacity() {
-  $("opacity").setAttribute("aria-valuetext", percent(state.opacity));
+function paintMaps() {
   for (const map of document.querySelectorAll("#unit img + img.map")) map.style.opacity = String(state.opacity);
 }
 
@@ -79,13 +77,13 @@ function buildCurves(pair, row, image, label) {
   const width = Math.max(280, Math.min(820, $("unit-curves").clientWidth || 600));
   $("unit-curves").replaceChildren(...(curves.length ? curves.map((curve) => {
     const same = (other) => other.name === curve.name && other.protocol === curve.protocol;
-    const others = pair.rows.map((_, other) => other).filter((other) => other !== row)
+    const others = [...pair.rows.keys()].filter((other) => other !== row)
       .flatMap((other) => curvesOf(pair, other, image, state.seed, same).map((one) => ({ ...one, label: run.methods[pair.rows[other]].label })));
     const thinned = curve.points > curve.fractions.length ? `, ${curve.fractions.length} of ${curve.points} points` : "";
     return h("figure", { class: "chart", "data-curve": curve.name },
       h("figcaption", {}, h("strong", {}, curve.title),
         h("span", { class: "series a" }, label),
-        others.length ? h("span", { class: "series other faint" }, others.length > 1 ? "other methods" : others[0].label) : null,
+        otherSeries(others.map((other) => other.label)),
         h("span", { class: "faint" }, `${curve.protocol}${thinned}`)),
       curveOf(width, curve, others, `${curve.name} curve of ${label} on ${pair.items[image]}`));
   }) : [h("p", { class: "absent" }, troubleOf(pair, row, image) ?? "The run has no curves of this unit.")]));
@@ -98,12 +96,8 @@ function curveOf(width, curve, others, label) {
     width, height: 210, xDomain: [0, 1], yDomain: [low, high > 0.7 && high <= 1 ? 1 : high], xLabel: "pixels replaced",
     xFormat: (share) => percent(share), yFormat: brief, label,
   });
-  for (const one of others) {
-    const line = polyline(one.fractions, one.scores, frame.x, frame.y, "other");
-    line.append(s("title", {}, one.label));
-    frame.svg.append(line);
-  }
-  frame.svg.append(polyline(curve.fractions, curve.scores, frame.x, frame.y, "a"));
+  for (const one of others) frame.draw(one.fractions, one.scores, "other", one.label);
+  frame.draw(curve.fractions, curve.scores, "a");
   return frame.svg;
 }
 
@@ -113,17 +107,19 @@ function buildLayers(pair, row, image, label) {
   const tables = Object.keys(run.metrics).map((metric) => layerTable(pair, row, image, metric)).filter(Boolean);
   $("unit-layers").replaceChildren(...(tables.length ? [
     h("h3", {}, "Inside the network"),
-    h("p", { class: "about" }, `Activations on the insertion pictures against those on the photograph, shallow to deep. Full: this image under ${label}; hollow: the mean of all images.`),
+    h("p", { class: "about" }, "Activations on the insertion pictures against those on the photograph, shallow to deep. "
+      + `Full: this image under ${label}; hollow: the mean of all images.`),
     h("div", { class: "layer-tables" }, ...tables)] : []));
 }
 
 function layerTable(pair, row, image, metric) {
   const about = run.metrics[metric];
-  const layers = layersOf(pair, metric, state.protocol).map((one) => ({
-    ...one, here: valueOf(pair, one.quantity, row, image, state.seed), mean: meanOver(pair, one.quantity, row, [...pair.items.keys()])?.mean ?? NaN,
+  const layers = layersOf(pair, metric, state.protocol).map(({ layer, quantity }) => ({
+    layer, here: valueOf(pair, quantity, row, image, state.seed),
+    mean: meanOver(pair, quantity, row, [...pair.items.keys()])?.mean ?? NaN,
   }));
   const known = layers.flatMap(({ here, mean }) => [here, mean]).filter((value) => !Number.isNaN(value));
-  if (!layers.length || !known.length) return null;
+  if (!known.length) return null;
   const text = (value) => (Number.isNaN(value) ? "–" : written(value, about.format));
   const column = (kind, head, values) => ({ kind, head, values, texts: values.map(text) });
   return laneTable(metric, about, laneScale(about, known), layers.map(({ layer }) => layer),
@@ -137,16 +133,16 @@ function buildUnitFacts(pair, row, image, label) {
   const key = pair.keys[unit];
   const plain = pair.quantities.map(([metric, protocol, layer], quantity) => ({ metric, protocol, layer, quantity }))
     .filter(({ layer, protocol }) => !layer && (!protocol || protocol === state.protocol || !run.protocols.includes(protocol)))
-    .map(({ metric, protocol, quantity }) => [metric, protocol, valueOf(pair, quantity, row, image, state.seed)])
-    .filter(([, , value]) => !Number.isNaN(value));
+    .map(({ metric, quantity }) => [metric, valueOf(pair, quantity, row, image, state.seed)])
+    .filter(([, value]) => !Number.isNaN(value))
+    .map(([metric, value]) => `${run.metrics[metric]?.title ?? metric.replaceAll("_", " ")} ${brief(value)}`);
   const settings = Object.entries(pair.settings[row]).map(([name, value]) => `${name} = ${JSON.stringify(value)}`).join(", ");
-  const facts = [
+  buildFacts($("unit-facts"), [
     ["key", `${key}…`], ["method", `${label}, seed ${run.seeds[state.seed]}`],
-    ["state", pair.states[unit] === 0 ? "done" : pair.states[unit] === 1 ? "not computed yet" : `failed: ${pair.reasons[pair.states[unit] - 2]}`],
+    ["state", stateOf(pair, unit)],
     ["network", pair.model], ["data", pair.data ?? "–"], ["settings", settings || "none"],
-    ["numbers", plain.map(([metric, , value]) => `${run.metrics[metric]?.title ?? metric.replaceAll("_", " ")} ${brief(value)}`).join(", ") || "none"],
-  ];
-  $("unit-facts").replaceChildren(...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+    ["numbers", plain.join(", ") || "none"],
+  ]);
   buildSources($("unit-sources"), [
     ["Copy to compute it again", "reproduce", `fei reproduce ${quoted(`${run.run}#${key}`)}`],
     ["Copy to print all of it", "show", `fei bench show ${quoted(run.run)} ${key}`],

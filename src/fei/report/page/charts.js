@@ -2,28 +2,20 @@
 
 /** Scores over replaced fractions: the two chosen methods in front of the others, and where the scrubber is. */
 function curveChart(width, image, curve, chosen, others) {
-  const all = [...chosen.map((one) => one.panel), ...others].map((panel) => panel[curve]).filter(Boolean);
-  const scores = all.flatMap((one) => one.scores);
-  const isShare = image.score === "softmax" || image.score === "sigmoid";
-  const low = Math.min(0, ...scores), high = Math.max(isShare ? 1 : -Infinity, ...scores);
+  const scores = [...chosen.map(({ panel }) => panel), ...others].flatMap((panel) => panel[curve].scores);
+  const low = Math.min(0, ...scores), high = Math.max(isShare(image) ? 1 : -Infinity, ...scores);
   const frame = axes({
     width, height: Math.round(Math.min(280, Math.max(200, width * 0.52))), xDomain: [0, 1], yDomain: [low, high],
     xLabel: "pixels replaced", xFormat: (share) => percent(share), yFormat: brief,
     label: `${curve} curve: ${image.score} of ${image.target.label} over the share of pixels replaced`,
   });
-  for (const panel of others) {
-    if (!panel[curve]) continue;
-    const line = polyline(panel[curve].fractions, panel[curve].scores, frame.x, frame.y, "other");
-    line.append(s("title", {}, panel.method));
-    frame.svg.append(line);
-  }
+  for (const panel of others) frame.draw(panel[curve].fractions, panel[curve].scores, "other", panel.method);
   const at = frame.x(state.fraction);
   frame.svg.append(s("line", { class: "cursor", x1: at, x2: at, y1: frame.top, y2: frame.bottom }));
   for (const { slot, panel } of [...chosen].reverse()) {
-    const course = panel[curve];
-    if (!course) continue;
-    frame.svg.append(polyline(course.fractions, course.scores, frame.x, frame.y, slot));
-    const here = valueAt(course.fractions, course.scores, state.fraction, image.pixels);
+    const { fractions, scores: course } = panel[curve];
+    frame.draw(fractions, course, slot);
+    const here = valueAt(fractions, course, state.fraction, image.pixels);
     if (here) {
       frame.svg.append(s("circle", {
         class: `marker ${slot}${here.measured ? " measured" : ""}`, cx: at, cy: frame.y(here.value), r: 5.5,
@@ -42,11 +34,9 @@ function courseChart(width, courses, marked, names, slot, yDomain, label) {
   const frame = axes({
     width, height: 150, xDomain: [0, steps], yDomain, xLabel: "step", xFormat: brief, yFormat: brief, label,
   });
-  const order = courses.map((_, i) => i).filter((i) => i !== marked);
+  const order = [...courses.keys()].filter((i) => i !== marked);
   for (const i of marked === null ? order : [...order, marked]) {
-    const line = polyline(courses[i].map((_, step) => step), courses[i], frame.x, frame.y, i === marked ? slot : "other");
-    line.append(s("title", {}, names[i]));
-    frame.svg.append(line);
+    frame.draw([...courses[i].keys()], courses[i], i === marked ? slot : "other", names[i]);
   }
   return frame.svg;
 }
@@ -59,11 +49,10 @@ function columnChart(width, names, shares, slot, label) {
   });
   const step = frame.x(1) - frame.x(0);
   names.forEach((name, i) => {
-    const column = s("rect", {
+    frame.svg.append(s("rect", {
       class: `column ${slot}`, x: frame.x(i) + step * 0.12, width: Math.max(0.5, step * 0.76),
       y: frame.y(shares[i]), height: Math.max(0, frame.bottom - frame.y(shares[i])),
-    }, s("title", {}, `${name}: ${percent(shares[i], 1)}`));
-    frame.svg.append(column);
+    }, s("title", {}, `${name}: ${percent(shares[i], 1)}`)));
   });
   return frame.svg;
 }

@@ -40,19 +40,14 @@ function roundHalfEven(value) {
  */
 function valueAt(fractions, values, fraction, pixels) {
   const count = roundHalfEven(fraction * pixels);
-  const order = fractions.length > 1 && fractions[0] > fractions[fractions.length - 1] ? -1 : 1;
-  for (let step = 0; step < fractions.length; step++) {
-    const i = order > 0 ? step : fractions.length - 1 - step;
-    const here = roundHalfEven(fractions[i] * pixels);
-    if (here === count) return { value: values[i], measured: true };
-    if (here > count) {
-      if (step === 0) return null;
-      const before = i - order;
-      const share = (fraction - fractions[before]) / (fractions[i] - fractions[before]);
-      return { value: values[before] + share * (values[i] - values[before]), measured: false };
-    }
-  }
-  return null;
+  const points = fractions.map((at, i) => ({ at, value: values[i], count: roundHalfEven(at * pixels) }))
+    .sort((one, other) => one.at - other.at);
+  const next = points.findIndex((point) => point.count >= count);
+  if (points[next]?.count === count) return { value: points[next].value, measured: true };
+  if (next < 1) return null;
+  const [before, after] = points.slice(next - 1, next + 1);
+  const share = (fraction - before.at) / (after.at - before.at);
+  return { value: before.value + share * (after.value - before.value), measured: false };
 }
 
 /** The number of the measured point next to a fraction. */

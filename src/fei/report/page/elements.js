@@ -17,7 +17,8 @@ const s = (tag, attributes = {}, ...children) => fill(document.createElementNS(S
 const $ = (id) => document.getElementById(id);
 
 /** A box or a radio with its words. */
-const pick = (type, name, value, checked, words = value) => h("label", {}, h("input", { type, name, value, checked }), h("span", {}, words));
+const pick = (type, name, value, checked, words = value) =>
+  h("label", {}, h("input", { type, name, value, checked }), h("span", {}, words));
 
 /** A class, its probability in words, and as a bar. */
 const guessParts = ({ label, probability }, digits) => [h("span", { class: "word" }, label),
@@ -62,11 +63,6 @@ function laneScale({ logarithmic }, values) {
 
 const scaleOf = ([low, high], [from, to]) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
 
-function polyline(xs, ys, x, y, kind) {
-  const points = xs.map((value, i) => `${x(value).toFixed(2)},${y(ys[i]).toFixed(2)}`).join(" ");
-  return s("polyline", { points, class: `line ${kind}` });
-}
-
 function ticksOf([low, high], count) {
   const rough = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -76,7 +72,7 @@ function ticksOf([low, high], count) {
   return ticks;
 }
 
-/** Axes of a chart: `frame.x` and `frame.y` place values, `frame.svg` takes lines. */
+/** Axes of a chart: `x` and `y` place values, `draw` draws a line. */
 function axes({ width, height, xDomain, yDomain, xLabel, xFormat, yFormat, label }) {
   const left = 42, right = 22, top = 10, bottom = 34;
   const x = scaleOf(xDomain, [left, width - right]);
@@ -90,7 +86,17 @@ function axes({ width, height, xDomain, yDomain, xLabel, xFormat, yFormat, label
     svg.append(s("text", { class: "tick middle", x: x(tick), y: height - bottom + 15 }, xFormat(tick)));
   }
   svg.append(s("text", { class: "tick end", x: width - 2, y: height - 4 }, xLabel));
-  return { svg, x, y, top, bottom: height - bottom };
+  const draw = (xs, ys, kind, title) => {
+    const points = xs.map((value, i) => `${x(value).toFixed(2)},${y(ys[i]).toFixed(2)}`).join(" ");
+    svg.append(s("polyline", { points, class: `line ${kind}` }, title ? s("title", {}, title) : null));
+  };
+  return { svg, x, y, draw, top, bottom: height - bottom };
+}
+
+/** The legend of the lines behind the chosen ones. */
+function otherSeries(names) {
+  if (!names.length) return null;
+  return h("span", { class: "series other faint" }, names.length > 1 ? "other methods" : names[0]);
 }
 
 /** How wide a chart is: half of its place where two stand side by side. */

@@ -8,9 +8,10 @@ const still = matchMedia("(prefers-reduced-motion: reduce)");
 // From the state to the page
 
 function buildAll() {
+  settle();
   const image = current();
   buildHead(image);
-  buildMaps(data);
+  buildMaps();
   buildScrubber(image);
   buildInside(image);
   buildFilms(image);
@@ -19,7 +20,9 @@ function buildAll() {
   buildHow(image);
   buildPicks(image);
   paintView();
-  paintSettings();
+  paintTheme();
+  paintOpacity();
+  document.querySelector(`input[name=scale][value=${state.scale}]`).checked = true;
   paintFraction();
 }
 
@@ -61,13 +64,6 @@ function paintCross() {
   root.style.setProperty("--cross-y", `${100 * (((state.pixel.y + 0.5) / height - state.y) * state.zoom + 0.5)}%`);
 }
 
-function paintSettings() {
-  paintTheme();
-  $("opacity").value = String(state.opacity);
-  $("opacity").setAttribute("aria-valuetext", percent(state.opacity));
-  for (const radio of document.querySelectorAll("input[name=scale]")) radio.checked = radio.value === state.scale;
-}
-
 // Changes
 
 function setFraction(fraction) {
@@ -86,26 +82,6 @@ function requestPaint() {
     paintAsked = false;
     paintFraction();
   });
-}
-
-/** Choose images or methods; a new step for the back button. */
-function choose(change) {
-  Object.assign(state, change);
-  settle(data);
-  rebuildKeepingFocus();
-  writeAddress(true);
-}
-
-/** Buttons are made anew; the focus stays where it was for those who use the keyboard. */
-function rebuildKeepingFocus() {
-  const focused = document.activeElement;
-  const marks = ["data-slot", "data-image", "data-method", "data-a", "data-b", "value"];
-  const selector = focused && focused !== document.body && !focused.id
-    ? focused.tagName.toLowerCase() + marks.filter((mark) => focused.hasAttribute(mark))
-      .map((mark) => `[${mark}="${CSS.escape(focused.getAttribute(mark))}"]`).join("")
-    : null;
-  buildAll();
-  if (selector) document.querySelector(selector)?.focus({ preventScroll: true });
 }
 
 function put(slot, method) {
@@ -132,7 +108,7 @@ function setPixel(pixel, pinned = false) {
   state.pixel = pixel;
   state.pinned = pinned && pixel !== null;
   paintCross();
-  paintReadings(data);
+  paintReadings();
 }
 
 function movePixel(right, down) {
@@ -141,13 +117,6 @@ function movePixel(right, down) {
   const x = Math.min(width - 1, Math.max(0, from.x + right));
   const y = Math.min(height - 1, Math.max(0, from.y + down));
   setPixel({ x, y }, true);
-}
-
-function setScale(scale) {
-  state.scale = scale;
-  paintSettings();
-  paintMaps(data);
-  writeAddress(true);
 }
 
 // Play
@@ -186,54 +155,20 @@ function stepMeasured(direction) {
 // Start
 
 function listen() {
-  document.addEventListener("pointerdown", onPress);
-  document.addEventListener("pointermove", onMove);
-  document.addEventListener("pointerup", onRelease);
-  document.addEventListener("pointercancel", onRelease);
-  document.addEventListener("pointerdown", scrubOnCurve);
-  document.addEventListener("pointermove", scrubOnCurve);
-  document.addEventListener("wheel", onWheel, { passive: false });
-  document.addEventListener("keydown", onKey);
-  document.addEventListener("click", onClick);
-  $("fraction").addEventListener("input", () => {
-    play(false);
-    setFraction(Number($("fraction").value));
-  });
-  $("opacity").addEventListener("input", () => {
-    state.opacity = Number($("opacity").value);
-    paintSettings();
-    paintMaps(data);
-    writeAddress(false);
-  });
-  $("chips").addEventListener("change", ({ target }) => choose({ hidden: hiddenAfter(target) }));
-  for (const radio of document.querySelectorAll("input[name=scale]")) {
-    radio.addEventListener("change", () => setScale(radio.value));
-  }
-  for (const slot of SLOTS) {
-    $(`pick-${slot}`).addEventListener("change", () => put(slot, $(`pick-${slot}`).value || null));
-  }
-  listenToShell(restore, () => {
+  openShell(() => data && restore(), () => {
     if (!data) return;
-    layOut(data);
+    layOut();
     buildInside(current());
     requestPaint();
   });
+  const pointer = { pointerdown: onPress, pointermove: onMove, pointerup: onRelease, pointercancel: onRelease };
+  for (const [type, listener] of Object.entries(pointer)) document.addEventListener(type, listener);
+  document.addEventListener("wheel", onWheel, { passive: false });
+  document.addEventListener("keydown", onKey);
 }
 
-function onClick(event) {
-  const button = event.target.closest("button");
-  if (!button || pressTool(button)) return;
-  const { slot, image, method, a, b } = button.dataset;
-  const plain = {
-    skip: () => ($("stage").offsetParent ? $("stage") : $("file")).focus(),
-    play: () => play(!playing),
-    swap: () => choose({ a: state.b, b: state.a }),
-    "zoom-in": () => zoomAt(1.5),
-    "zoom-out": () => zoomAt(1 / 1.5),
-    "zoom-reset": () => setView(1, 0.5, 0.5),
-  }[button.id];
-  if (plain) plain();
-  else if (slot) pickInRow(slot, Number(image), method);
+function onClick(target, { slot, image, method, a, b }) {
+  if (slot) pickInRow(slot, Number(image), method);
   else if (image) choose({ image: Number(image) });
   else if (a) choose({ a, b });
 }
@@ -246,26 +181,18 @@ function pickInRow(slot, image, method) {
   else put(slot, method);
 }
 
-function restore() {
-  if (!data) return;
-  readAddress(data);
-  buildAll();
-}
-
 /** Show what was found, in place of what was shown before. */
 function explore(found) {
   data = found;
   palettes = data.colors;
-  readAddress(data);
   $("dock").hidden = false;
   paintRamp($("ramp"), "inferno");
   paintRamp($("difference-ramp"), "coolwarm");
-  buildAll();
+  restore();
 }
 
 async function start() {
   const found = await readData();
-  openShell(MORE_KEYS);
   listen();
   explore(found);
 }

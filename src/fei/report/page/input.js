@@ -1,7 +1,6 @@
 // Mouse, fingers and keys.
 
 const fingers = new Map();
-let pinch = null;
 let pressed = null;
 
 function placeIn(view, event) {
@@ -17,45 +16,39 @@ function pixelAt(view, event) {
   return x >= 0 && y >= 0 && x < canvas.width && y < canvas.height ? { x, y } : null;
 }
 
-function spread() {
-  const [one, two] = [...fingers.values()];
-  return { apart: Math.hypot(one.x - two.x, one.y - two.y), x: (one.x + two.x) / 2, y: (one.y + two.y) / 2 };
+/** The middle between two fingers, and how far they are apart; one finger is its own middle. */
+function grip() {
+  const [one, two = one] = [...fingers.values()];
+  return { x: (one.x + two.x) / 2, y: (one.y + two.y) / 2, apart: Math.hypot(one.x - two.x, one.y - two.y) || 1 };
 }
 
 function onPress(event) {
+  scrubOnCurve(event);
   const view = event.target.closest(".view");
   if (!view || event.button > 0) return;
   fingers.set(event.pointerId, { x: event.clientX, y: event.clientY });
   pressed = { view, x: event.clientX, y: event.clientY, moved: false };
-  if (fingers.size === 2) pinch = { ...spread(), view };
   if (state.zoom > 1 || fingers.size === 2) view.setPointerCapture(event.pointerId);
 }
 
 function onMove(event) {
-  const finger = fingers.get(event.pointerId);
-  if (!finger) return point(event);
-  const before = { ...finger };
-  finger.x = event.clientX;
-  finger.y = event.clientY;
-  if (pressed && Math.hypot(event.clientX - pressed.x, event.clientY - pressed.y) > 4) pressed.moved = true;
-  if (pinch && fingers.size === 2) {
-    const now = spread();
-    const { u, v, box } = placeIn(pinch.view, { clientX: now.x, clientY: now.y });
-    zoomAt(now.apart / pinch.apart, u, v);
-    setView(state.zoom, state.x - (now.x - pinch.x) / box.width / state.zoom, state.y - (now.y - pinch.y) / box.height / state.zoom);
-    Object.assign(pinch, now);
-  } else if (state.zoom > 1 && pressed) {
-    const box = pressed.view.getBoundingClientRect();
-    const right = (finger.x - before.x) / box.width / state.zoom;
-    const down = (finger.y - before.y) / box.height / state.zoom;
-    setView(state.zoom, state.x - right, state.y - down);
-  }
+  scrubOnCurve(event);
+  if (!fingers.has(event.pointerId)) return point(event);
+  const before = grip();
+  fingers.set(event.pointerId, { x: event.clientX, y: event.clientY });
+  const now = grip();
+  if (Math.hypot(event.clientX - pressed.x, event.clientY - pressed.y) > 4) pressed.moved = true;
+  if (state.zoom === 1 && fingers.size < 2) return;
+  const { u, v, box } = placeIn(pressed.view, { clientX: now.x, clientY: now.y });
+  zoomAt(now.apart / before.apart, u, v);
+  const right = (now.x - before.x) / box.width / state.zoom;
+  const down = (now.y - before.y) / box.height / state.zoom;
+  setView(state.zoom, state.x - right, state.y - down);
 }
 
 function onRelease(event) {
   if (!fingers.delete(event.pointerId)) return;
-  if (fingers.size < 2) pinch = null;
-  if (fingers.size || !pressed) return;
+  if (fingers.size) return;
   if (event.type === "pointerup" && !pressed.moved) {
     const pixel = pixelAt(pressed.view, event);
     const same = state.pinned && pixel && state.pixel.x === pixel.x && state.pixel.y === pixel.y;
@@ -93,7 +86,7 @@ function scrubOnCurve(event) {
   setFraction((at - from) / (to - from));
 }
 
-// Keys
+// Keys, buttons and fields
 
 const KEYS = [
   ["[", "previous measured fraction", () => stepMeasured(-1)],
@@ -108,13 +101,25 @@ const KEYS = [
   ["b", "next method as B", () => nextMethod("b")],
   ["x", "swap A and B", () => state.b !== null && choose({ a: state.b, b: state.a })],
   ["n", "next image", () => data.images.length > 1 && choose({ image: (state.image + 1) % data.images.length })],
-  ["s", "next colour scale", () => setScale(cycle(SCALES, state.scale))],
+  ["s", "next colour scale", () => choose({ scale: cycle(SCALES, state.scale) })],
   ["Escape", "let go of a pinned pixel", () => setPixel(null)],
-];
-const MORE_KEYS = [
   ["Tab to the maps, then arrows", "pan"],
   ["Shift + arrows", "read single pixels"],
 ];
+const BUTTONS = {
+  skip: () => ($("stage").offsetParent ? $("stage") : $("file")).focus(),
+  play: () => play(!playing),
+  swap: () => choose({ a: state.b, b: state.a }),
+  "zoom-in": () => zoomAt(1.5),
+  "zoom-out": () => zoomAt(1 / 1.5),
+  "zoom-reset": () => setView(1, 0.5, 0.5),
+};
+const FIELDS = {
+  fraction: ({ value }) => { play(false); setFraction(Number(value)); },
+  scale: ({ value }) => choose({ scale: value }),
+  "pick-a": ({ value }) => put("a", value),
+  "pick-b": ({ value }) => put("b", value || null),
+};
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 function nextMethod(slot) {

@@ -1,18 +1,14 @@
 // What happens inside the network, and the masks of optimisation methods.
 
-function layersAt(image, panel, metric, fraction) {
-  const { layers } = panel;
-  const unchanged = metric === "cosine" ? 1 : 0; // nothing is replaced yet
-  return layers[metric].map((course) => valueAt([0, ...layers.fractions], [unchanged, ...course], fraction, image.pixels));
-}
-
 function layerTable(image, chosen, metric) {
   const about = data.metrics[metric];
   const place = laneScale(about, chosen.flatMap(({ panel }) => panel.layers[metric].flat()));
-  const columns = chosen.map(({ slot, panel }) => {
-    const here = layersAt(image, panel, metric, state.fraction);
-    const values = here.map((one) => one?.value), texts = here.map((one) => told(one, (value) => written(value, about.format)));
-    return { kind: slot, head: slot.toUpperCase(), title: panel.method, values, texts };
+  const unchanged = metric === "cosine" ? 1 : 0; // where nothing is replaced
+  const columns = chosen.map(({ slot, panel: { method, layers } }) => {
+    const fractions = [0, ...layers.fractions];
+    const here = layers[metric].map((course) => valueAt(fractions, [unchanged, ...course], state.fraction, image.pixels));
+    const texts = here.map((one) => told(one, (value) => written(value, about.format)));
+    return { kind: slot, head: slot.toUpperCase(), title: method, values: here.map((one) => one?.value), texts };
   });
   return laneTable(metric, about, place, chosen[0].panel.layers.names, columns);
 }
@@ -80,27 +76,24 @@ function filmOf(image, slot, { method, masks }) {
     h("div", { class: "pairs courses" }));
 }
 
-function nearestMask(masks) {
-  return masks.quantiles[0] === null ? null : nearest(masks.quantiles, state.fraction);
-}
-
 function paintFilms(image) {
   for (const film of $("films").children) {
     const { method, masks } = image.byName.get(state[film.dataset.slot]);
-    const marked = nearestMask(masks);
+    const marked = masks.quantiles[0] === null ? null : nearest(masks.quantiles, state.fraction);
     film.querySelectorAll(".frame").forEach((frame, i) => frame.classList.toggle("marked", i === marked));
     const courses = film.querySelector(".courses");
-    if (courses.dataset.marked === String(marked) && courses.dataset.width === String(columnWidth(courses))) continue;
     const width = columnWidth(courses);
-    courses.dataset.marked = String(marked);
-    courses.dataset.width = String(width);
+    const drawn = `${marked} ${width}`;
+    if (courses.dataset.drawn === drawn) continue;
+    courses.dataset.drawn = drawn;
     const names = masks.quantiles.map(maskName);
     const phi = masks.phi.flat();
     const range = [Math.min(0, ...phi), Math.max(1, ...phi)];
-    courses.replaceChildren(
-      h("figure", { class: "chart" }, h("figcaption", {}, h("strong", {}, "φ"), h("span", { class: "faint" }, "score on the masked picture")),
-        courseChart(width, masks.phi, marked, names, film.dataset.slot, range, `φ over the steps of ${method}`)),
-      h("figure", { class: "chart" }, h("figcaption", {}, h("strong", {}, "Area"), h("span", { class: "faint" }, "mean of the mask")),
-        courseChart(width, masks.area, marked, names, film.dataset.slot, [0, 1], `Area over the steps of ${method}`)));
+    courses.replaceChildren(...[
+      ["φ", "score on the masked picture", masks.phi, range],
+      ["Area", "mean of the mask", masks.area, [0, 1]],
+    ].map(([name, what, values, domain]) => h("figure", { class: "chart" },
+      h("figcaption", {}, h("strong", {}, name), h("span", { class: "faint" }, what)),
+      courseChart(width, values, marked, names, film.dataset.slot, domain, `${name} over the steps of ${method}`))));
   }
 }

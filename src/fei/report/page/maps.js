@@ -7,18 +7,12 @@ function chosenOf(image) {
   return SLOTS.filter((slot) => state[slot] !== null).map((slot) => ({ slot, panel: image.byName.get(state[slot]) }));
 }
 
-function othersOf(image) {
-  return image.panels.filter((p) => p.method !== state.a && p.method !== state.b && !state.hidden.has(p.method));
-}
-
 /** A value that may lie between two measured ones, which the sign tells. */
 function told(here, format) {
   return here === null ? "–" : `${here.measured ? "" : "≈ "}${format(here.value)}`;
 }
 
-function scoreFormat(image) {
-  return image.score === "softmax" || image.score === "sigmoid" ? (value) => percent(value, 1) : brief;
-}
+const isShare = ({ score }) => score === "softmax" || score === "sigmoid";
 
 // Head
 
@@ -72,9 +66,9 @@ function cellOf(number, image, panel) {
       h("span", { class: "reading" }), panel ? badgeOf(panel.blackImage) : null));
 }
 
-function buildMaps(data) {
+function buildMaps() {
   const names = [...new Set(data.images.flatMap((image) => image.panels.map((panel) => panel.method)))];
-  $("chips").replaceChildren(...names.map((name) => pick("checkbox", null, name, !state.hidden.has(name))));
+  $("chips").replaceChildren(...names.map((name) => pick("checkbox", "shown", name, !state.hidden.has(name))));
   $("stage").replaceChildren(...data.images.map((image, number) => {
     const panels = image.panels.filter((panel) => !state.hidden.has(panel.method));
     const cells = [null, ...panels].map((panel) => cellOf(number, image, panel));
@@ -86,28 +80,29 @@ function buildMaps(data) {
   for (const cell of $("stage").querySelectorAll(".cell:not([data-method])")) {
     paintPhoto(cell.querySelector("canvas"), data.images[cell.dataset.image]);
   }
-  layOut(data);
-  paintMaps(data);
+  layOut();
+  paintMaps();
 }
 
-function cellParts(data, cell) {
+function cellParts(cell) {
   const image = data.images[cell.dataset.image];
   return { image, panel: cell.dataset.method ? image.byName.get(cell.dataset.method) : null };
 }
 
 /** Rows of maps of even length, as many in a row as the width allows. */
-function layOut(data) {
+function layOut() {
   const most = Math.max(2, Math.floor(($("stage").clientWidth + 16) / (9.25 * 16 + 16)));
   const cells = Math.max(...[...$("stage").querySelectorAll(".cells")].map((row) => row.children.length));
   const rows = Math.ceil(cells / most);
   $("stage").style.setProperty("--columns", String(data.images.length > 1 ? Math.min(most, cells) : Math.ceil(cells / rows)));
 }
 
-function paintMaps(data) {
+function paintMaps() {
   const shown = data.images.flatMap((image) => image.panels).filter((panel) => !state.hidden.has(panel.method));
-  const range = shown.length ? sharedRange(shown) : [0, 1];
+  const bounds = shown.length ? shown.flatMap(({ low, high }) => [low, high]) : [0, 1];
+  const range = [Math.min(...bounds), Math.max(...bounds)];
   for (const cell of $("stage").querySelectorAll(".cell[data-method]")) {
-    const { image, panel } = cellParts(data, cell);
+    const { image, panel } = cellParts(cell);
     paintOverlay(cell.querySelector("canvas"), image, panel, { opacity: state.opacity, scale: state.scale, range });
   }
   $("ramp-text").textContent = {
@@ -115,14 +110,14 @@ function paintMaps(data) {
     shared: `all maps from ${brief(range[0])} to ${brief(range[1])}`,
     rank: "rank, least to most important",
   }[state.scale];
-  paintReadings(data);
+  paintReadings();
 }
 
 /** Under each map: the value at the pixel that is pointed at, or else the scores. */
-function paintReadings(data) {
+function paintReadings() {
   const { pixel } = state;
   for (const cell of $("stage").querySelectorAll(".cell")) {
-    const { image, panel } = cellParts(data, cell);
+    const { image, panel } = cellParts(cell);
     const inside = pixel && pixel.x < image.width && pixel.y < image.height;
     const i = inside ? pixel.y * image.width + pixel.x : 0;
     const lines = panel ? panelReading(panel, inside ? i : null) : photoReading(image, inside ? pixel : null);

@@ -3,18 +3,13 @@
 
 let palettes = null;
 
-function contextOf(canvas, image) {
-  if (canvas.width !== image.width || canvas.height !== image.height) {
-    canvas.width = image.width;
-    canvas.height = image.height;
-    canvas.parentElement.style.aspectRatio = `${image.width} / ${image.height}`;
-  }
-  return canvas.getContext("2d", { willReadFrequently: true });
-}
-
 /** Fill a canvas; `color(i, c)` is the red, green or blue of pixel i. */
 function paint(canvas, image, color) {
-  const context = contextOf(canvas, image);
+  if (canvas.width !== image.width || canvas.height !== image.height) {
+    Object.assign(canvas, { width: image.width, height: image.height });
+    canvas.parentElement.style.aspectRatio = `${image.width} / ${image.height}`;
+  }
+  const context = canvas.getContext("2d", { willReadFrequently: true });
   const picture = context.createImageData(image.width, image.height);
   for (let i = 0, at = 0; i < image.pixels; i++, at += 4) {
     for (let c = 0; c < 3; c++) picture.data[at + c] = color(i, c);
@@ -53,8 +48,8 @@ function paintOverlay(canvas, image, panel, { opacity, scale, range }) {
  */
 function paintPerturbed(canvas, image, panel, curve, fraction) {
   const count = roundHalfEven(fraction * image.pixels);
-  const edge = curve === "deletion" ? count : image.pixels - count;
   const deletes = curve === "deletion";
+  const edge = deletes ? count : image.pixels - count;
   const reference = image.reference[curve];
   paint(canvas, image, (i, c) => ((panel.ranks[i] < edge) === deletes ? reference : image.photo)[3 * i + c]);
 }
@@ -72,9 +67,4 @@ function paintDifference(canvas, image, first, second) {
 
 function paintRamp(canvas, name) {
   paint(canvas, { width: 256, height: 1, pixels: 256 }, (i, c) => palettes[name][3 * i + c]);
-}
-
-/** One range of values for several maps. */
-function sharedRange(panels) {
-  return [Math.min(...panels.map((panel) => panel.low)), Math.max(...panels.map((panel) => panel.high))];
 }

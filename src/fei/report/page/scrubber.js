@@ -35,7 +35,7 @@ function paintScrubber(image) {
       $(`${id}-what`).textContent = PARTS[curve](count / image.pixels);
       const course = panel[curve];
       const here = course ? valueAt(course.fractions, course.scores, state.fraction, image.pixels) : null;
-      $(`${id}-score`).textContent = course ? told(here, scoreFormat(image)) : "";
+      $(`${id}-score`).textContent = course ? told(here, isShare(image) ? (value) => percent(value, 1) : brief) : "";
       paintGuesses($(`${id}-guesses`), image, panel, curve);
     }
   }
@@ -52,17 +52,17 @@ function paintGuesses(list, image, panel, curve) {
 }
 
 function paintCurves(image) {
-  const chosen = chosenOf(image);
-  const measured = chosen.some(({ panel }) => panel.insertion);
-  $("curves").hidden = $("curve-note").hidden = !measured;
-  if (!measured) return;
+  const chosen = chosenOf(image).filter(({ panel }) => panel.insertion);
+  $("curves").hidden = $("curve-note").hidden = !chosen.length;
+  if (!chosen.length) return;
   const width = columnWidth($("curves"));
-  const others = othersOf(image).filter((panel) => panel.insertion);
-  $("curves").replaceChildren(...["insertion", "deletion"].map((curve) => h("figure", { class: "chart", "data-curve": curve },
+  const elsewhere = [state.a, state.b, ...state.hidden];
+  const others = image.panels.filter(({ method, insertion }) => insertion && !elsewhere.includes(method));
+  $("curves").replaceChildren(...Object.keys(PARTS).map((curve) => h("figure", { class: "chart", "data-curve": curve },
     h("figcaption", {}, h("strong", {}, data.metrics[curve].heading),
-      ...chosen.filter(({ panel }) => panel[curve]).map(({ slot, panel }) => h("span", { class: `series ${slot}` },
+      ...chosen.map(({ slot, panel }) => h("span", { class: `series ${slot}` },
         `${panel.method} ${written(panel[curve].auc, data.metrics[curve].format)}`)),
-      others.length ? h("span", { class: "series other faint" }, others.length > 1 ? "other methods" : others[0].method) : null),
+      otherSeries(others.map(({ method }) => method))),
     curveChart(width, image, curve, chosen, others))));
   $("curve-note").textContent =
     `${image.score === "softmax" ? "Probability" : image.score} of ${image.target.label} under ${image.protocol}; beside `

@@ -133,13 +133,12 @@ function listenToVisitor() {
 
 async function serve() {
   offer = readPayload();
-  state.theme = themeFrom(new URLSearchParams(location.hash.slice(1)));
+  readWords();
   $("main").prepend($("studio"));
   buildOffer();
-  openShell(MORE_KEYS);
+  listen();
   $("link").hidden = true; // what was found goes with the visit
   paintTheme();
   greet();
-  listen();
   listenToVisitor();
 }

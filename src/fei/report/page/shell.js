@@ -1,4 +1,6 @@
-// What all pages share: theme, address, keys, copying, and how they begin. A page has `state`, `addressOf`, `KEYS`.
+// What all pages share: theme, address, changes, copying, keys, and how they begin. A page has a `state`, which it tells
+// the address by `tell` and takes from it by `readAddress`; `buildAll` and `paintMaps`, which show it; and `KEYS`,
+// `BUTTONS` and `FIELDS` by their ids or names, and `onClick`, which change it.
 
 const THEMES = ["auto", "light", "dark"];
 // Inside a notebook the page has no address of its own.
@@ -9,8 +11,6 @@ function cycle(list, value, step = 1) {
 }
 
 // Theme
-
-const themeFrom = (words) => (THEMES.includes(words.get("theme")) ? words.get("theme") : "auto");
 
 function paintTheme() {
   const root = document.documentElement;
@@ -27,13 +27,39 @@ function nextTheme() {
 
 // Address
 
-function short(number, digits) {
-  return String(Number(number.toFixed(digits)));
-}
+const short = (number, digits) => String(Number(number.toFixed(digits)));
+
+/** What an address says if it can be chosen, or else the first of the choices. */
+const oneOf = (choices, word) => (choices.includes(word) ? word : choices[0]);
 
 function numberFrom(text, low, high, otherwise) {
   const number = Number(text);
   return text === null || text === "" || !Number.isFinite(number) ? otherwise : Math.min(high, Math.max(low, number));
+}
+
+/** The state as the part of an address after its #. */
+function addressOf() {
+  const words = new URLSearchParams();
+  tell(words);
+  if (state.opacity !== 0.6) words.set("opacity", short(state.opacity, 2));
+  if (state.theme !== "auto") words.set("theme", state.theme);
+  for (const name of state.hidden) words.append("hide", name);
+  return `#${words}`;
+}
+
+/** The words of the address; what all pages have of the state is taken from them. */
+function readWords() {
+  const words = new URLSearchParams(location.hash.slice(1));
+  state.opacity = numberFrom(words.get("opacity"), 0, 1, 0.6);
+  state.theme = oneOf(THEMES, words.get("theme"));
+  state.hidden = new Set(words.getAll("hide"));
+  return words;
+}
+
+/** Take the state from the address; what it does not say, or says wrongly, is the default. */
+function restore() {
+  readAddress(readWords());
+  buildAll();
 }
 
 let pendingAddress = 0;
@@ -48,6 +74,31 @@ function writeAddress(step) {
   };
   if (step) write();
   else pendingAddress = setTimeout(write, 200);
+}
+
+// Changes
+
+/** Change the state: a new step for the back button. Where what had the focus is made anew, the focus stays on it. */
+function choose(change) {
+  Object.assign(state, change);
+  const focused = document.activeElement;
+  const path = pathTo(focused);
+  buildAll();
+  if (focused?.isConnected === false) document.querySelector(path)?.focus({ preventScroll: true });
+  writeAddress(true);
+}
+
+/** A selector by what an element and those around it stand for, up to one that has an id. */
+function pathTo(element) {
+  if (!element || element.id) return element ? `#${element.id}` : "";
+  const marks = [...element.attributes].filter(({ name }) => /^(value|data-(?!chosen).*)$/.test(name));
+  const own = marks.map(({ name, value }) => `[${name}="${CSS.escape(value)}"]`).join("");
+  return `${pathTo(element.parentElement)} ${element.localName}${own}`;
+}
+
+function paintOpacity() {
+  $("opacity").value = String(state.opacity);
+  $("opacity").setAttribute("aria-valuetext", percent(state.opacity));
 }
 
 // Copying
@@ -70,6 +121,11 @@ async function copy(text, shownIn) {
   }
 }
 
+/** Names and what they stand for: [[name, words]]. */
+function buildFacts(place, facts) {
+  place.replaceChildren(...facts.flatMap(([name, words]) => [h("dt", {}, name), h("dd", {}, words)]));
+}
+
 /** Texts to copy, each with its button: [[words, name, text]]. */
 function buildSources(place, sources) {
   place.replaceChildren(...sources.map(([words, id, text]) => h("div", { class: "source" },
@@ -77,33 +133,41 @@ function buildSources(place, sources) {
     h("pre", { id: `source-${id}`, class: id === "code" ? id : "command", tabindex: "0", role: "group", "aria-label": words }, text))));
 }
 
-/** The methods that are hidden after the box of one was ticked or cleared. */
-function hiddenAfter({ checked, value }) {
-  return new Set(checked ? [...state.hidden].filter((name) => name !== value) : [...state.hidden, value]);
-}
+// Buttons, fields and keys
 
-// Tools and keys
-
-/** The buttons of the head, and those that copy; whether it was one of them. */
-function pressTool(button) {
-  const tool = {
-    theme: nextTheme,
-    link: () => {
-      history.replaceState(null, "", addressOf());
-      copy(location.href, null);
-    },
-    ask: () => $("help").showModal(),
-  }[button.id];
-  const source = button.dataset.copy;
-  if (tool) tool();
-  else if (source) copy($(source).textContent, $(source));
-  return Boolean(tool || source);
-}
-
+const SHELL_BUTTONS = {
+  theme: nextTheme,
+  link: () => {
+    history.replaceState(null, "", addressOf());
+    copy(location.href, null);
+  },
+  ask: () => $("help").showModal(),
+};
+const SHELL_FIELDS = {
+  opacity: ({ value }) => {
+    state.opacity = Number(value);
+    paintOpacity();
+    paintMaps();
+    writeAddress(false);
+  },
+  shown: ({ checked, value }) => {
+    const others = [...state.hidden].filter((name) => name !== value);
+    choose({ hidden: new Set(checked ? others : [...others, value]) });
+  },
+};
 const SHELL_KEYS = [
   ["?", "this help", () => $("help").showModal()],
   ["t", "next theme", nextTheme],
 ];
+
+function press({ target }) {
+  const button = target.closest("button");
+  const act = { ...SHELL_BUTTONS, ...BUTTONS }[button?.id];
+  const source = button?.dataset.copy;
+  if (act) act();
+  else if (source) copy($(source).textContent, $(source));
+  else onClick(target, button?.dataset ?? {});
+}
 
 /** Letters, except where they are typed into something. */
 function pressKey(event) {
@@ -118,24 +182,22 @@ function pressKey(event) {
 
 // Start
 
-/** Restore the state when the address changes, and lay the page out anew when its width does. */
-function listenToShell(restore, onWidth) {
-  addEventListener("popstate", restore);
-  addEventListener("hashchange", restore);
+/** Show the page and what its keys do, and listen to it; `onAddress` and `onWidth` follow when those change. */
+function openShell(onAddress, onWidth) {
+  $("keys").replaceChildren(...[...SHELL_KEYS, ...KEYS].map(([key, what]) => h("tr", {},
+    h("th", { scope: "row" }, h("kbd", {}, key)), h("td", {}, what))));
+  $("link").hidden = !LINKABLE;
+  $("main").hidden = false;
+  document.addEventListener("click", press);
+  const fields = { ...SHELL_FIELDS, ...FIELDS };
+  document.addEventListener("input", ({ target }) => fields[target.id || target.name]?.(target));
+  addEventListener("popstate", onAddress); // also where the address was typed
   let width = $("main").clientWidth;
   new ResizeObserver(() => {
     if ($("main").clientWidth === width) return; // it grows and shrinks in height all the time
     width = $("main").clientWidth;
     onWidth();
   }).observe($("main"));
-}
-
-/** Show the page, and what its keys do. */
-function openShell(moreKeys = []) {
-  $("keys").replaceChildren(...[...SHELL_KEYS, ...KEYS, ...moreKeys].map(([key, what]) => h("tr", {},
-    h("th", { scope: "row" }, h("kbd", {}, key)), h("td", {}, what))));
-  $("link").hidden = !LINKABLE;
-  $("main").hidden = false;
 }
 
 /** Start the page; what goes wrong is told on it. */

@@ -18,7 +18,7 @@ function defaultPair(image) {
 }
 
 /** Choose what exists: other images may have been given other methods. */
-function settle(data) {
+function settle() {
   const image = data.images[state.image];
   const [a, b] = defaultPair(image);
   if (!image.byName.has(state.a)) state.a = a;
@@ -33,24 +33,16 @@ function clampView() {
   state.y = Math.min(1 - margin, Math.max(margin, state.y));
 }
 
-/** The state as the part of an address after its #. */
-function addressOf() {
-  const words = new URLSearchParams();
+function tell(words) {
   words.set("image", String(state.image));
   words.set("a", state.a);
   words.set("b", state.b ?? "");
   words.set("q", short(state.fraction, 6));
   if (state.zoom > 1) words.set("view", [state.zoom, state.x, state.y].map((part) => short(part, 4)).join(","));
-  if (state.opacity !== 0.6) words.set("opacity", short(state.opacity, 2));
   if (state.scale !== "own") words.set("scale", state.scale);
-  if (state.theme !== "auto") words.set("theme", state.theme);
-  for (const name of state.hidden) words.append("hide", name);
-  return `#${words}`;
 }
 
-/** Take the state from the address; what it does not say, or says wrongly, is the default. */
-function readAddress(data) {
-  const words = new URLSearchParams(location.hash.slice(1));
+function readAddress(words) {
   state.image = Math.round(numberFrom(words.get("image"), 0, data.images.length - 1, 0));
   const [a, b] = defaultPair(data.images[state.image]);
   state.a = words.get("a") ?? a;
@@ -58,12 +50,8 @@ function readAddress(data) {
   state.fraction = numberFrom(words.get("q"), 0, 1, 0.5);
   const view = (words.get("view") ?? "").split(",");
   state.zoom = numberFrom(view[0], 1, MAX_ZOOM, 1);
-  state.x = numberFrom(view[1] ?? null, 0, 1, 0.5);
-  state.y = numberFrom(view[2] ?? null, 0, 1, 0.5);
-  state.opacity = numberFrom(words.get("opacity"), 0, 1, 0.6);
-  state.scale = SCALES.includes(words.get("scale")) ? words.get("scale") : "own";
-  state.theme = themeFrom(words);
-  state.hidden = new Set(words.getAll("hide"));
+  state.x = numberFrom(view[1], 0, 1, 0.5);
+  state.y = numberFrom(view[2], 0, 1, 0.5);
+  state.scale = oneOf(SCALES, words.get("scale"));
   clampView();
-  settle(data);
 }

@@ -69,8 +69,9 @@ function buildScores(image) {
     h("tbody", {}, ...image.panels.map((panel) => h("tr", {}, h("th", { scope: "row" }, panel.method),
       ...columns.map(({ name, value, format }, i) => {
         const number = value(panel);
-        const there = isThere(number);
-        return h("td", { class: `number${there && number === best[i] ? " best" : ""}` }, there ? (format?.(number, panel) ?? written(number, data.metrics[name].format)) : "–");
+        if (!isThere(number)) return h("td", { class: "number" }, "–");
+        return h("td", { class: `number${number === best[i] ? " best" : ""}` },
+          format?.(number, panel) ?? written(number, data.metrics[name].format));
       }),
       tested ? h("td", {}, badgeOf(panel.blackImage, true) ?? "–") : null))));
 }
@@ -78,8 +79,7 @@ function buildScores(image) {
 // How this was made
 
 function buildHow(image) {
-  const facts = Object.entries(image.provenance);
-  $("facts").replaceChildren(...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  buildFacts($("facts"), Object.entries(image.provenance));
   const sources = [["Copy as command", "command", image.command], ["Copy as code", "code", image.code]];
   buildSources($("sources"), sources.filter(([, , text]) => text));
   $("options").replaceChildren(...image.panels.map((panel) => h("div", { class: "options" },
