@@ -31,6 +31,7 @@ LAYERS = (
 PLACE = {name: place for place, names in enumerate(LAYERS) for name in names}
 # What a single function imports from further right when it is called, and why.
 UPWARDS = {
+    ("core/attribution.py", "fei.models.layers"): "the focus is on the layer that class activation maps look at",
     ("core/explanation.py", "fei.report.drawing"): "`Explanation.show` draws itself",
     ("core/explanation.py", "fei.report.explorer.notebook"): "and so it does in a notebook",
 }

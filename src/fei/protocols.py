@@ -247,9 +247,7 @@ _PUBLISHED = (
         jittered,
     ),
     Protocol("fei-fine", 1, Quantiles(_FINE), "reference", "softmax", trapezoid, jittered),
-    Protocol(
-        "held-out-fine", 1, Quantiles(_FINE), (normalised_zero, normalised_zero), "softmax", trapezoid, jittered
-    ),
+    Protocol("held-out-fine", 1, Quantiles(_FINE), (normalised_zero, normalised_zero), "softmax", trapezoid, jittered),
     Protocol(
         "rise", 1, rows, (rise_blur, normalised_zero), "softmax", trapezoid, reversed_argsort, top_class_only=True
     ),

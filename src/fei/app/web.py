@@ -173,7 +173,7 @@ def _choices(desk: Desk) -> dict[str, Any]:
         "networks": list(desk.networks),
         "examples": [name for name, *_ in desk.examples],
         "families": [(*_FAMILIES.get(family, (family.capitalize(), "")), names) for family, names in families.items()],
-        "chosen": ["fei-vm", "gradcam"],
+        "chosen": ["fei", "gradcam"],
         "presets": [(name, settings["steps"]) for name, settings in PRESETS.items()],
     }
 

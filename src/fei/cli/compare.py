@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fei.report.explorer import Panel, Shown
     from fei.service import Inquiry
 
-_METHODS = "fei-vm,fei-ibm,fei-none,gradcam,saliency,random"
+_METHODS = "fei,fei-vm,fei-none,gradcam,saliency,random"
 
 
 def compare(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fei.report.explorer import Shown
     from fei.service import Inquiry, Request
 
-_METHOD = "fei-vm"
+_METHOD = "fei"
 
 
 def explain(

@@ -26,7 +26,7 @@ _MOST_OF_NAME = 26  # what fits over a picture
 def sanity(
     image: Annotated[str, typer.Argument(metavar="IMAGE", help="An image file.", show_default=False)],
     model: opt.Model = opt.MODEL,
-    method: Annotated[str, typer.Option(metavar="NAME", help="The method; see 'fei methods'.")] = "fei-vm",
+    method: Annotated[str, typer.Option(metavar="NAME", help="The method; see 'fei methods'.")] = "fei",
     layers: Annotated[
         str,
         typer.Option(metavar="N", help="How many layers from the logits down, or names separated by commas."),

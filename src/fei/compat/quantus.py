@@ -17,7 +17,7 @@ def explain_func(
     inputs: NDArray[Any] | torch.Tensor,
     targets: NDArray[Any] | torch.Tensor,
     *,
-    method: str = "fei-vm",
+    method: str = "fei",
     device: str | torch.device | None = None,
     batch_size: int | None = None,
     **options: Any,

@@ -18,14 +18,11 @@ from fei.core.optimization import Group, Optimization, Result, Watcher
 from fei.core.pathway import Pathway, folding_that_holds
 from fei.core.randomness import image_digest, seed_of
 from fei.core.scoring import Score, Target, check_score, check_target, logits_of
-from fei.core.settings import Settings, make_settings
-from fei.core.sites import Site, SiteSelection, find_sites, unreachable
+from fei.core.settings import LATER, Settings, make_settings
+from fei.core.sites import Site, SiteSelection, find_layer, find_sites, unreachable
 from fei.errors import InputError, ModelError
 from fei.progress import Progress, reporter
 from fei.references import References, ReferenceSpec
-
-# Options that came after version 0.1, with the value at which they do nothing.
-_LATER = {"contrast": 0.0}
 
 
 class FEI:
@@ -42,8 +39,10 @@ class FEI:
     Args:
         model: A classifier in evaluation mode, (N, C, H, W) to logits (N, classes). It is only ever called. What
             torch.compile, DataParallel or DistributedDataParallel wraps is explained itself.
-        variant: Clipping rule: "vm" (the paper's recommendation), "ivm", "avm", "ibm", "bm", "abm" or "none".
-        preset: Where options left at ``None`` come from: "paper" or "fast".
+        variant: Clipping rule: "vm" (the paper's recommendation), "ivm", "avm", "ibm", "bm", "abm" or "none". Without
+            one it is "vm", and without a preset too it is the flagship, preset "fei".
+        preset: Where options left at ``None`` come from: "fei" (about its class, with fresh references), "fast" (the
+            paper's method in fewer steps; the default with a variant) or "paper".
         quantiles: Q, in increasing order inside (0,1).
         steps: Optimisation steps T per quantile.
         beta: Weight β of the area penalty, or of the L1 norm.
@@ -64,6 +63,11 @@ class FEI:
         seed: Seeds whatever is random (the reference), per image.
         contrast: How far masks are kept from what speaks for any class, λ from 0 (the paper) to 1, see
             `fei.core.optimization.contrasted`. A step then takes two passes backwards.
+        focus: How far masks are led to where in the image the class has its evidence, from 0 (the paper) to 1: the
+            gradient at the last feature layer is weighted by (1 − focus) + focus·W, see
+            `fei.core.relevance.evidence_places`.
+        reference: R where a call gives no `baselines`, by name: "color" (the paper), "color:resample", …, see
+            `fei.Reference`.
     """
 
     multiplies_by_inputs = False
@@ -72,9 +76,9 @@ class FEI:
     def __init__(
         self,
         model: nn.Module,
-        variant: str = "vm",
+        variant: str | None = None,
         *,
-        preset: str = "fast",
+        preset: str | None = None,
         quantiles: tuple[float, ...] | list[float] | None = None,
         steps: int | None = None,
         beta: float = 0.1,
@@ -89,7 +93,9 @@ class FEI:
         score: Score = "softmax",
         early_stop: float | None = None,
         seed: int = 0,
-        contrast: float = 0.0,
+        contrast: float | None = None,
+        focus: float | None = None,
+        reference: str | None = None,
     ) -> None:
         options = {name: value for name, value in locals().items() if name not in ("self", "model")}
         if not isinstance(model, nn.Module):
@@ -162,7 +168,7 @@ class FEI:
             target: Class to explain: an index, one index per image, a callable on the model's output that returns a
                 score per row, or ``None`` for the model's top class.
             baselines: The reference R: a name, a `fei.Reference`, a number, a tensor, a callable on the images, or
-                ``None`` for one random colour per image.
+                ``None`` for that of the settings.
             internal_batch_size: Rows (images × quantiles) in one forward pass. Short batches are padded to it, so that
                 a result does not depend on what else is in the batch. ``None``: one image with all its quantiles.
             generator: Supplies the seed (its initial seed) in place of the constructor's.
@@ -184,8 +190,11 @@ class FEI:
         if classes is not None:
             check_score(settings.score, classes)
         digests = [image_digest(image) for image in x]
-        references = References(only(baselines, "baselines"), x, digests, self.model, seed)
-        pathway = Pathway(self.model, sites, self.rule, folding_that_holds(self.model, flow, sites, x[:1]))
+        given = only(baselines, "baselines")
+        references = References(settings.reference if given is None else given, x, digests, self.model, seed)
+        focus = self._find_focus(flow, x, notes) if settings.focus else None
+        kept = sites if focus is None else [*sites, focus]
+        pathway = Pathway(self.model, sites, self.rule, folding_that_holds(self.model, flow, kept, x[:1]), focus)
         results = []
         channels = x.shape[1] if self.mask_per_channel else 1
         groups = list(_groups(x, references, target, chosen, rows, masks, channels))
@@ -195,6 +204,7 @@ class FEI:
         config = {
             "settings": self.config | {"seed": seed},
             "reference": {"kind": references.name, "resample": references.resample},
+            **({"focus": focus.name} if focus is not None else {}),
             "sites": [asdict(site) | {"key": list(site.key)} for site in pathway.sites],
             "notes": notes,
             "images": digests,
@@ -261,6 +271,17 @@ class FEI:
             )
         return sites, notes
 
+    def _find_focus(self, flow: Flow, x: Tensor, notes: list[str]) -> Site | None:
+        """The last feature layer; none, and a note, where the network has no map of features."""
+        from fei.models.layers import feature_layers
+
+        layers = feature_layers(self.model, x)
+        if layers:
+            return find_layer(self.model, flow, layers[-1])
+        notes.append("no feature layer was found, so nothing is focused on the class")
+        warnings.warn(notes[-1], stacklevel=5)
+        return None
+
 
 def _groups(
     x: Tensor, references: References, target: Target, chosen: Tensor | None, rows: int, masks: int, channels: int
@@ -320,4 +341,4 @@ def _describe(settings: Settings) -> dict[str, Any]:
 
     described = {name: plain(value) for name, value in vars(settings).items()}
     # they are told only where they do something, so that results from before keep their keys
-    return {name: value for name, value in described.items() if name not in _LATER or value != _LATER[name]}
+    return {name: value for name, value in described.items() if name not in LATER or value != LATER[name]}

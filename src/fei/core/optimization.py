@@ -11,8 +11,10 @@ from torch import Tensor
 from fei.core.checks import image_gradient, layout_of
 from fei.core.pathway import Pathway
 from fei.core.quantiles import AdamUpdate, ProjectedUpdate, Update
-from fei.core.scoring import Target, evaluate, logits_of
+from fei.core.relevance import evidence_places, relevance
+from fei.core.scoring import Target, evaluate, logits_of, relative_score
 from fei.core.settings import Settings
+from fei.core.sites import Site
 
 Watcher = Callable[[int, Tensor], None]
 
@@ -73,6 +75,8 @@ class Optimization:
         # every chunk of a group repeats the same images in the same rows, so one recording serves them all
         output = pathway.record(self._x[self._chunks[0].rows])
         self._chosen = group.chosen if group.chosen is not None else self._top_class(output)
+        if pathway.focus is not None:
+            self._focus(pathway.focus)
         self._update = self._start()
 
     def run(self, tick: Callable[[], None], on_step: Watcher | None = None) -> Result:
@@ -129,6 +133,17 @@ class Optimization:
             return ProjectedUpdate(alpha, areas, lr=s.lr, steps=s.steps, nested=nested)
         beta = 0.0 if s.constraint == "none" else s.beta
         return AdamUpdate(alpha, areas, lr=s.lr, beta=beta, reduction=s.reduction, nested=nested)
+
+    def _focus(self, site: Site) -> None:
+        """Weight the gradient at a site by where the class has its evidence."""
+
+        def score(output: object) -> Tensor:
+            return relative_score(output, self._group.target, self._chosen, self._settings.score)
+
+        (relevant,) = relevance(self._pathway.model, [site], self._group.images, score)
+        share = self._settings.focus
+        weights = (1 - share) + share * evidence_places(relevant)
+        self._pathway.weight(weights[self._chunks[0].rows // self._masks])
 
     def _cut(self, rows: Tensor) -> list[_Chunk]:
         """Chunks of one shape that hold these rows."""

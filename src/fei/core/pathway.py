@@ -114,12 +114,23 @@ class Pathway:
         sites: Where gradients are clipped.
         rule: What is clipped.
         folding: What is exchanged in each pass.
+        focus: A value whose gradient is weighted, see `weight`.
     """
 
-    def __init__(self, model: nn.Module, sites: Sequence[Site], rule: Rule, folding: Folding | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        sites: Sequence[Site],
+        rule: Rule,
+        folding: Folding | None = None,
+        focus: Site | None = None,
+    ) -> None:
         self.model = model
         self.sites = list(sites) if rule.constrains else []
         self.rule = rule
+        self.focus, self._weights = focus, torch.ones(())
+        apart = focus is not None and all(site.key != focus.key for site in self.sites)
+        self._watched = [*self.sites, focus] if focus is not None and apart else self.sites
         self._folding = folding or Folding()
         self._guards: dict[int, Tensor] = {}
         self._kept: list[Tensor] = []
@@ -145,6 +156,10 @@ class Pathway:
         self._spends = self.rule.follows and not is_watched(self.model)
         return output
 
+    def weight(self, weights: Tensor) -> None:
+        """Multiply the gradient at the focus by these weights from now on; they broadcast to a recorded batch."""
+        self._weights = weights
+
     def run(self, inputs: Tensor, shares: dict[int, Tensor] | None = None, *, twice: bool = False) -> Any:
         """The network's output on `inputs`, whose back-propagation is clipped at every site.
 
@@ -161,6 +176,10 @@ class Pathway:
         spend = self._spends and shares is None and not twice
 
         def hold(site: int, value: Tensor) -> None:
+            if self.focus is not None and self._watched[site].key == self.focus.key and value.requires_grad:
+                value.register_hook(lambda rho: None if rho is None else rho * self._weights)
+            if site == len(self.sites):
+                return
             kept = self._kept[site]
             if value.shape != kept.shape:
                 raise ModelError(
@@ -181,7 +200,7 @@ class Pathway:
 
             value.register_hook(clip)
 
-        return visit_sites(self.model, self.sites, inputs, hold, self._folding)
+        return visit_sites(self.model, self._watched, inputs, hold, self._folding)
 
     def score(self, inputs: Tensor) -> Any:
         """The network's output on `inputs`, to look at: nothing is clipped."""

@@ -14,9 +14,11 @@ from fei.errors import InputError
 
 PAPER_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {"constraint": "penalty", "steps": 100},
+    "fei": {"constraint": "projection", "steps": 20, "focus": 1.0, "reference": "color:resample"},
     "fast": {"constraint": "projection", "steps": 20},
+    "paper": {"constraint": "penalty", "steps": 100},
 }
+FLAGSHIP = "fei"
 # What suits the constraint where neither the caller nor the preset says otherwise: the step size and the start.
 _ADAM = {"lr": 1.0, "init": "zero"}
 _CONSTRAINTS = {"penalty": _ADAM, "projection": {"lr": 0.3, "init": "area"}, "l1": _ADAM, "none": _ADAM}
@@ -49,6 +51,8 @@ class Settings:
     early_stop: float | None
     seed: int
     contrast: float = 0.0
+    focus: float = 0.0
+    reference: str = "color"
 
     @property
     def one_mask(self) -> bool:
@@ -68,10 +72,19 @@ class Settings:
         return tuple(1 - q for q in self.quantiles)
 
 
-def make_settings(preset: str, **given: Any) -> Settings:
-    """Settings from a preset and what the caller gave; an option that is ``None`` follows the preset."""
+# What came after version 0.1, with the value at which it does nothing.
+LATER: dict[str, Any] = {"contrast": 0.0, "focus": 0.0, "reference": "color"}
+_COMMON = {"variant": "vm", "quantiles": PAPER_QUANTILES, "early_stop": None} | LATER
+
+
+def make_settings(preset: str | None, **given: Any) -> Settings:
+    """Settings from a preset and what the caller gave; an option that is ``None`` follows the preset.
+
+    Without a preset a variant by itself is the paper's, and no variant means the flagship.
+    """
+    preset = preset or (FLAGSHIP if given["variant"] is None else "fast")
     check_choice("preset", preset, PRESETS)
-    chosen = {"quantiles": PAPER_QUANTILES, "early_stop": None} | PRESETS[preset]
+    chosen = _COMMON | PRESETS[preset]
     chosen |= {name: value for name, value in given.items() if value is not None}
     check_choice("constraint", chosen["constraint"], _CONSTRAINTS)
     chosen = dict.fromkeys(given) | _CONSTRAINTS[chosen["constraint"]] | chosen
@@ -94,8 +107,11 @@ def _check(s: Settings) -> None:
     check_count("steps", s.steps)
     check_size("beta", s.beta)
     check_size("lr", s.lr)
-    if not (is_number(s.contrast) and 0 <= s.contrast <= 1):
-        raise InputError(f"`contrast` is {s.contrast!r}; give a number from 0 (the paper) to 1.")
+    for name in ("contrast", "focus"):
+        if not (is_number(getattr(s, name)) and 0 <= getattr(s, name) <= 1):
+            raise InputError(f"`{name}` is {getattr(s, name)!r}; give a number from 0 (the paper) to 1.")
+    if not isinstance(s.reference, str):
+        raise InputError(f"`reference` must be a name, such as 'color:resample'; got {s.reference!r}.")
     if s.contrast and not get_rule(s.variant).constrains:
         raise InputError("`contrast` does nothing but rescale where nothing is clipped; give it with another variant.")
     if s.early_stop is not None:

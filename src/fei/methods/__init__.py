@@ -1,6 +1,6 @@
 """Attribution methods under one interface, by name.
 
-    method = fei.methods.create("fei-vm", steps=50)
+    method = fei.methods.create("fei", steps=50)
     maps = method(model, images)
 
 A method is any object that can be called as `Method` says; optimisation methods also have ``explain``. `as_method`

@@ -68,7 +68,7 @@ class Entry:
         return self._code.documentation
 
 
-def _optimisation(variant: str) -> _Code:
+def _optimisation(variant: str | None) -> _Code:
     from fei.core.attribution import FEI
     from fei.methods.fei import FEIMethod, FGVis, FGVisMethod
 
@@ -141,6 +141,10 @@ random | 0 + 0 | chance | controls:Random | the floor of any metric
 
 
 def _entries() -> Iterator[Entry]:
+    flagship = "FEI led to where the class has its evidence, over references that are drawn afresh"
+    yield Entry(
+        "fei", "optimisation", flagship, _EQO, "this project, after the FEI paper", partial(_optimisation, None)
+    )
     for variant, summary in _VARIANTS.items():
         load = partial(_optimisation, variant)
         yield Entry(f"fei-{variant}", "optimisation", f"FEI, {summary}", _EQO, "the FEI paper", load)

@@ -30,11 +30,11 @@ class FEIMethod:
     """FEI waiting for a model.
 
     Args:
-        variant: The clipping rule.
+        variant: The clipping rule; none for the flagship.
         options: What `fei.FEI` takes, by keyword.
     """
 
-    def __init__(self, variant: str = "vm", **options: Any) -> None:
+    def __init__(self, variant: str | None = None, **options: Any) -> None:
         self.variant, self.options = variant, options
         self._explainer(nn.Identity())  # refuses bad options now, not at the first call
 

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from fei.common.layout import Layout
-from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure, image_gradient
+from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
 from fei.core.dataflow import trace
 from fei.core.pathway import Visitor, visit_sites
 from fei.core.randomness import seed_of
-from fei.core.scoring import Score, Target, check_score, check_target, logits_of
+from fei.core.relevance import relevance as relevance_of
+from fei.core.scoring import Score, Target, check_score, check_target, logits_of, relative_score
 from fei.core.scoring import evaluate as score_of
 from fei.core.sites import Site, find_layer
 from fei.errors import InputError, ModelError
@@ -210,17 +211,6 @@ METRICS = (
 )
 
 
-def _relative(output: Any, target: Target, chosen: Tensor, score: Score) -> Tensor:
-    """A score whose gradient has the direction of φ's, also where a softmax is so near 1 that 1 − φ vanishes."""
-    if callable(target) or score != "softmax":
-        return score_of(output, target, chosen, score)
-    logits, own = logits_of(output, len(chosen)), chosen[:, None]
-    # ∂φ_c/∂z = φ_c·Σ_{j≠c} p_j at c and −φ_c·p_j at j ≠ c: up to scale that of Σ_{j≠c} s_j·(z_c − z_j), where s, held
-    # fixed, is the softmax over the other classes
-    others = logits.detach().scatter(1, own, -torch.inf).softmax(1)
-    return (others * (logits.gather(1, own) - logits)).sum(1)
-
-
 class _Run:
     """One evaluation: what to read, and the forwards that read it."""
 
@@ -327,23 +317,16 @@ class _Run:
                 self._scores[curve][images.start : images.stop, point] = phi.to(self._scores[curve])[:, None]
         return [kept[i] for i in range(len(self.sites))]
 
-    @torch.enable_grad()
     def _weights(self, images: range) -> list[Tensor]:
         """How much each unit has to say about the class on the originals: |h·∂φ/∂h|."""
-        values: dict[int, Tensor] = {}
-        gradients: dict[int, Tensor] = {}
+        rows, chosen = slice(images.start, images.stop), self.chosen[images.start : images.stop]
 
-        def watch(site: int, value: Tensor) -> None:
-            values[site] = value.detach().clone()  # what follows may work in place
-            if value.requires_grad:
-                value.register_hook(lambda gradient: gradients.__setitem__(site, gradient))
+        def score(output: Any) -> Tensor:
+            return relative_score(output, self.target, chosen, self.score)
 
-        leaf = self.x[images.start : images.stop].detach().requires_grad_()
-        self.forwards += len(leaf)
-        output = self._layout.run(lambda rows: visit_sites(self.model, self.sites, rows, watch), leaf)
-        chosen = self.chosen[images.start : images.stop]
-        image_gradient(_relative(output, self.target, chosen, self.score).sum(), leaf)
-        return [(values[i] * gradients.get(i, torch.zeros_like(values[i]))).abs() for i in range(len(self.sites))]
+        self.forwards += len(chosen)
+        found = self._layout.run(lambda batch: relevance_of(self.model, self.sites, batch, score), self.x[rows])
+        return [each.abs() for each in found]
 
     def _choose(self, logits: Tensor, images: range) -> None:
         predicted = logits.argmax(1)

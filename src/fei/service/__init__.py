@@ -1,9 +1,9 @@
 """One image through one network: decoded once, predicted once, any method, one result, one record, one writer.
 
-    request = Request.of("efficientnet_lite0", ["fei-vm"], target="tabby")      what is asked for, as data
+    request = Request.of("efficientnet_lite0", ["fei"], target="tabby")         what is asked for, as data
     inquiry = Inquiry.of(request)                                             the network and the methods, ready
     seen = look(inquiry.model, "cat.jpg")                                     decoded and predicted
-    found = inquiry.find("fei-vm", seen)                                      the map, and all there is with it
+    found = inquiry.find("fei", seen)                                         the map, and all there is with it
     record, contents = explanation_files(inquiry, request, seen, found)       as it is written
 
 `collect` does all of it but the writing, for several images. Names are imported when first used, so that nothing heavy

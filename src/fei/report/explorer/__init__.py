@@ -3,7 +3,7 @@
     from fei.report.explorer import write_explorer
     from fei.service import collect
 
-    shown = collect(classifier, ["cat.jpg"], ["gradcam", "fei-vm", "fei-none"])
+    shown = collect(classifier, ["cat.jpg"], ["gradcam", "fei", "fei-none"])
     write_explorer("explorer.html", shown)
 
 The file needs no server and no network. `fei.service.collect` runs methods and metrics; whoever has maps already

@@ -3,7 +3,7 @@
 function layerTable(image, chosen, metric) {
   const about = data.metrics[metric];
   const place = laneScale(about, chosen.flatMap(({ panel }) => panel.layers[metric].flat()));
-  const unchanged = metric === "cosine" ? 1 : 0; // where nothing is replaced
+  const unchanged = metric === "mse" ? 0 : 1; // where nothing is replaced
   const columns = chosen.map(({ slot, panel: { method, layers } }) => {
     const fractions = [0, ...layers.fractions];
     const here = layers[metric].map((course) => valueAt(fractions, [unchanged, ...course], state.fraction, image.pixels));
@@ -16,7 +16,8 @@ function layerTable(image, chosen, metric) {
 function paintInside(image) {
   const chosen = chosenOf(image).filter(({ panel }) => panel.layers);
   $("layers").hidden = !chosen.length;
-  if (chosen.length) $("layers").replaceChildren(...["cosine", "mse"].map((metric) => layerTable(image, chosen, metric)));
+  const shown = ["cosine", "relevant_cosine", "mse"].filter((metric) => chosen.every(({ panel }) => panel.layers[metric]));
+  if (chosen.length) $("layers").replaceChildren(...shown.map((metric) => layerTable(image, chosen, metric)));
 }
 
 function buildInside(image) {
@@ -25,7 +26,8 @@ function buildInside(image) {
   $("inside").hidden = !measured && !clipping.length;
   $("inside-about").textContent = measured
     ? "How far the network’s activations on the insertion picture are from those on the photograph, layer by layer, "
-      + "shallow to deep, at the scrubber’s fraction: their cosine and mean squared error. A method that keeps the answer by another pathway shows here."
+      + "shallow to deep, at the scrubber’s fraction: their cosine, "
+      + "their cosine with each unit weighted by what it says about the class, and mean squared error. A method that keeps the answer by another pathway shows here."
     : "What the method kept the optimisation from doing inside the network.";
   const width = columnWidth($("inside"));
   $("clipped").replaceChildren(...(clipping.length ? [

@@ -37,6 +37,7 @@ const COLUMNS = [
   { name: "insertion", value: (p) => p.insertion?.auc },
   { name: "deletion", value: (p) => p.deletion?.auc },
   { name: "cosine", value: (p) => p.layers?.mean.cosine.at(-1) },
+  { name: "relevant_cosine", value: (p) => p.layers?.mean.relevant_cosine?.at(-1) },
   { name: "mse", value: (p) => p.layers?.mean.mse.at(-1) },
   { name: "ties", value: (p) => p.ties },
   { name: "passes", cost: true, value: (p) => p.cost?.forwards, format: (v, p) => `${v} + ${p.cost.backwards}` },
