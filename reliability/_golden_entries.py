@@ -29,7 +29,7 @@ POOLED = 7  # maps are stored as their means over a grid of 7×7
 FEW = {"steps": 3, "quantiles": (0.3, 0.7)}
 SHALLOW = "network._blocks.2"  # 24 channels, where Score-CAM would need 1280 passes for the last layer
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: (name, FEW) for name in fei.methods.available("fei-*")},
+    **{name: (name, FEW) for name in fei.methods.available("fei*")},
     "fgvis": ("fgvis", FEW),
     "fei-vm/paper": ("fei-vm", FEW | {"preset": "paper"}),
     "fei-vm/l1": ("fei-vm", {"steps": 3, "constraint": "l1", "init": 0.5, "lr": 0.1, "score": "logit"}),
@@ -58,7 +58,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 # whose scores differ between processors by more than round-off, as their `caution` says
 NO_TWO_ALIKE = ("quantus-pixelflipping/1",)
 # read the last feature map, which has one pixel where the image has 56
-ON_LARGE = ("gradcam", "gradcam++", "layercam", "xgradcam", "liftcam", "iia", "fgvce")
+ON_LARGE = ("fei", "gradcam", "gradcam++", "layercam", "xgradcam", "liftcam", "iia", "fgvce")
 
 
 @dataclass
@@ -124,7 +124,7 @@ def protocol(name: str) -> Callable[[Setup], Series]:
 def evaluation(at: Setup) -> Series:
     """Both curves and the last layer from one set of forwards."""
     last = at.model.feature_layers[-1]
-    found = metrics.evaluate(at.model, at.image, at.map, layers=[last], generator=_seeded())
+    found = metrics.evaluate(at.model, at.image, at.map, layers=[last], protocol="fei-paper", generator=_seeded())
     return {
         "areas": [found.insertion.auc.item(), found.deletion.auc.item()],
         "cosine": found.internal_curves[last].cosine[0].tolist(),
@@ -134,7 +134,7 @@ def evaluation(at: Setup) -> Series:
 
 def internal(at: Setup) -> Series:
     """Similarity inside the network, layer by layer."""
-    found = metrics.internal(at.model, at.image, at.map, generator=_seeded())
+    found = metrics.internal(at.model, at.image, at.map, protocol="fei-paper", generator=_seeded())
     return {
         f"{kind} at {layer}": getattr(similar, kind).tolist()
         for layer, similar in found.items()

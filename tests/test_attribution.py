@@ -87,7 +87,7 @@ def test_both_objectives_at_once():
 
 def test_perturbed_is_the_blend_and_phi_its_score():
     model, x = small_cnn(), pictures()
-    result = fei.FEI(model, steps=3, quantiles=[0.2, 0.6]).explain(x)
+    result = fei.FEI(model, "vm", steps=3, quantiles=[0.2, 0.6]).explain(x)
     blended = result.alphas * x[:, None] + (1 - result.alphas) * result.reference[:, None]
     torch.testing.assert_close(result.perturbed(), blended)
     probability = model(blended.flatten(0, 1)).softmax(1).view(2, 2, -1)
@@ -487,7 +487,7 @@ def linear_net():
         (lambda m, x: m.attribute(x, [0, -1]), InputError, "target -1 is out of range"),
         (lambda m, x: m.attribute(x, [0, 1, 2]), InputError, r"`target` has 3 entries for 2 image\(s\)"),
         (lambda m, x: m.attribute(x, 1.5), InputError, "`target` must be a class index"),
-        (lambda m, x: m.attribute(x, lambda o: o), InputError, r"must return one number per row, shape \(5,\)"),
+        (lambda m, x: m.attribute(x, lambda o: o), InputError, r"must return one number per row, shape \(1,\)"),
         (
             lambda m, x: m.attribute(x, internal_batch_size=0),
             InputError,
@@ -508,7 +508,7 @@ def test_bad_calls(call, error, text):
     ("options", "text"),
     [
         ({"variant": "wm"}, "Unknown clipping rule 'wm'"),
-        ({"preset": "quick"}, "Unknown preset 'quick'; choose one of paper, fast"),
+        ({"preset": "quick"}, "Unknown preset 'quick'; choose one of fei, fast, paper"),
         ({"quantiles": [0, 0.5]}, "must lie strictly between 0 and 1"),
         ({"quantiles": [0.5, 1.0]}, "must lie strictly between 0 and 1"),
         ({"quantiles": [0.5, 0.1]}, "increasing order without repeats"),

@@ -257,7 +257,7 @@ def test_trials_must_be_a_positive_number(trials):
 
 @pytest.mark.parametrize("method", ["saliency", lambda model, inputs, target: inputs[:, :1], methods.create("random")])
 def test_a_method_without_perturbed_images_is_refused(method):
-    with pytest.raises(InputError, match="shows it through `explain`.*choose one of fei-vm"):
+    with pytest.raises(InputError, match="shows it through `explain`.*choose one of fei, fei-vm"):
         black_image(classifier(Hue()), method, trials=1)
 
 

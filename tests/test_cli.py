@@ -213,7 +213,7 @@ def test_results_never_replace_an_image(tmp_path):
 
 def test_a_method_without_masks_gives_a_map_and_leaves_no_old_explanation_behind(explain, monkeypatch):
     explain("a.png")
-    entry = methods.describe("fei-vm")
+    entry = methods.describe("fei")
     create = methods.create
     monkeypatch.setattr(methods, "create", lambda name, **options: create(name, **options).__call__)
     code, _, err = explain("a.png")
@@ -320,7 +320,7 @@ def test_help_version_and_the_list_of_methods_do_not_load_torch(words):
         ("a.png --model resnet99", "no model 'resnet99'"),
         ("a.png --model net.py:Smal", "did you mean Small"),
         ("a.png --reference pink", "Unknown reference 'pink'"),
-        ("a.png --preset quick", "Unknown preset 'quick'; choose one of paper, fast"),
+        ("a.png --preset quick", "Unknown preset 'quick'; choose one of fei, fast, paper"),
         ("a.png --device tpu", "Unknown device 'tpu'; choose one of cpu, cuda, mps, auto"),
         ("a.png --seed -1", "The seed is -1"),
         ("a.png --steps 0", "Invalid value for '--steps'"),

@@ -40,7 +40,7 @@ def test_names_of_the_contract():
         "extremal-perturbation fgvce fgvis occlusion gradient-shap kernel-shap layercam xgradcam random"
     )
     variants = {f"fei-{v}" for v in ("vm", "ivm", "avm", "ibm", "bm", "abm", "none")}
-    assert set(fei.methods.available()) == variants | set(baselines.split())
+    assert set(fei.methods.available()) == variants | set(baselines.split()) | {"fei"}
 
 
 @every_method

@@ -143,7 +143,7 @@ random | 0 + 0 | chance | controls:Random | the floor of any metric
 def _entries() -> Iterator[Entry]:
     flagship = "FEI led to where the class has its evidence, over references that are drawn afresh"
     yield Entry(
-        "fei", "optimisation", flagship, _EQO, "this project, after the FEI paper", partial(_optimisation, None)
+        "fei", "optimisation", flagship, "101 + 101", "this project, after the FEI paper", partial(_optimisation, None)
     )
     for variant, summary in _VARIANTS.items():
         load = partial(_optimisation, variant)

@@ -173,7 +173,11 @@ def observe(network: nn.Module, sample: Tensor, hear: _Hear, lost: str, advice: 
     cannot be found, and gives the advice.
     """
     modes = [(module, module.training) for module in network.modules()]
-    handles = [module.register_forward_hook(partial(hear, name)) for name, module in network.named_modules() if name]
+    handles = [
+        module.register_forward_hook(partial(hear, name))
+        for name, module in network.named_modules()
+        if name and not isinstance(module, torch.jit.ScriptModule)  # which has no hooks
+    ]
     try:
         network.eval()
         with torch.no_grad():
