@@ -53,7 +53,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "extremal-perturbation": ("extremal-perturbation", {"steps": 3, "areas": (0.2,)}),
     "occlusion": ("occlusion", {"window": 28, "stride": 14}),
     "kernel-shap": ("kernel-shap", {"samples": 20, "segments": 8}),
-    "random": ("random", {}),
+    **{name: (name, {}) for name in ("random", "smooth-noise", "centre", "brightness", "edges")},
 }
 # whose scores differ between processors by more than round-off, as their `caution` says
 NO_TWO_ALIKE = ("quantus-pixelflipping/1",)

@@ -14,7 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from networks import ModelOutput, varied_cnn
 from strategies import FLOATS, LAYOUTS, SIZES, attempt, covers, examples, filled, images_for, laid_out, networks, seeds
-from test_methods import QUICK
+from test_methods import CONTROLS, QUICK
 from torch import nn
 
 import fei
@@ -204,7 +204,7 @@ broken = st.sampled_from(
 @example("fei-vm", {"generator": 3})
 @example("gradcam", {"inputs": torch.rand(1, 3, 8, 9).to(torch.float8_e5m2)})
 def test_methods_refuse_in_a_sentence(name, change):
-    assume(name != "random" or not callable(change.get("target")))  # it asks the network nothing
+    assume(name not in CONTROLS or not callable(change.get("target")))  # it asks the network nothing
     arguments = {"model": varied_cnn(), "inputs": torch.rand(1, 3, 8, 9)} | change
     with strategies.undisturbed(arguments["model"]):
         result = attempt(lambda: quick(name)(**arguments))
@@ -229,7 +229,7 @@ def test_options_of_methods_are_usable_or_refused(name, data):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_network_of_nan_weights_gives_no_map(name):
-    if name == "random":
+    if name in CONTROLS:
         return
     net = varied_cnn()
     net.head.weight.data.fill_(math.nan)
