@@ -24,7 +24,7 @@ from fei.core.scoring import logits_of
 from fei.errors import FEIError, InputError, ModelError
 from fei.methods._options import options_of
 from fei.models.layers import feature_layers
-from fei.progress import reporter
+from fei.progress import part, reporter
 
 pytestmark = pytest.mark.slow
 
@@ -381,6 +381,18 @@ def test_feature_layers_are_modules(net, size):
         names = feature_layers(net, x)
     assert names
     assert all(net.get_submodule(name.partition("#")[0]) is not None for name in names)
+
+
+@covers("progress.part")
+@examples(20)
+@given(units=st.integers(0, 7), steps=st.integers(0, 9), done=st.integers(0, 9))
+def test_a_part_comes_to_its_units(units, steps, done):
+    seen = []
+    with part(lambda: seen.append(1), units) as report:
+        for step in range(min(steps, done)):
+            report(step + 1, steps)
+            assert len(seen) == units * (step + 1) // steps
+    assert len(seen) == units
 
 
 @covers("progress.reporter")

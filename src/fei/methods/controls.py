@@ -25,7 +25,7 @@ class Random(Baseline):
 
 
 class Centre(Baseline):
-    """How near a pixel is to the centre of the image: exp(−d²/2), d being their distance in quarters of its longer side.
+    """How near a pixel is to the image's centre: exp(−d²/2), d being the distance in quarters of the longer side.
 
     The point that is meant lies a thousandth of that side off, so that opposite pixels do not tie. Ignores the network,
     the target and the photograph: what most photographs have is in the middle.
