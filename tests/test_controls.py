@@ -72,7 +72,7 @@ def test_edges_of_a_step_are_at_the_step():
     x = torch.zeros(1, 3, 9, 9)
     x[..., 5:] = 1
     (found,) = maps_of("edges", x)
-    assert found[4].argsort(descending=True)[:2].sort().values.tolist() == [4, 5]
+    assert found[4].argsort(descending=True, stable=True)[:2].sort().values.tolist() == [4, 5]
     assert found[4, 0] == 0
 
 

@@ -64,7 +64,7 @@ def rho(a, b):
 def test_the_maps_of_classes_are_compared_by_rank():
     model, x = linear(), pictures(3)
     found = class_sensitivity(model, weights_of, x)
-    best = model(x).argsort(1, descending=True)
+    best = model(x).argsort(dim=1, descending=True, stable=True)
     assert torch.equal(found.targets, best[:, 0])
     assert torch.equal(found.runner_up_class, best[:, 1])
     with torch.no_grad():

@@ -20,8 +20,8 @@ from fei.protocols import jittered
 from fei.references import ReferenceSpec
 
 METRICS = (
-    Metric("grid_energy", "energy in the cell of the class", True, "grid_pointing_game"),
-    Metric("grid_rank", "top pixels in the cell of the class", True, "grid_pointing_game"),
+    Metric("grid_energy", "energy in the cell", True, "grid_pointing_game"),
+    Metric("grid_rank", "top pixels in the cell", True, "grid_pointing_game"),
 )
 
 

@@ -86,11 +86,14 @@ class ComplexityRise:
         rise: (H_after − H_before) / H_before, (N,); 0 where the original map is constant.
         before: Entropy of the histogram of the original map.
         after: Entropy of that of the map for the randomised network.
+        flat: Whether more than half of one of the two maps is tied: random weights may leave a deep network without
+            normalisation so little signal that there is no map to speak of.
     """
 
     rise: Tensor
     before: Tensor
     after: Tensor
+    flat: Tensor
 
 
 def class_sensitivity(
@@ -280,15 +283,16 @@ def emprt(
         progress=progress,
     )
     before, after = map(histogram_entropy, staged.maps)
-    return ComplexityRise(torch.where(before > 0, (after - before) / before, 0.0), before, after)
+    rise = torch.where(before > 0, (after - before) / before, 0.0)
+    return ComplexityRise(rise, before, after, _flat(*staged.maps))
 
 
 METRICS = (
-    Metric("random_class", "rank correlation with another class", False, "class_sensitivity"),
-    Metric("runner_up", "rank correlation with the runner-up", False, "class_sensitivity"),
-    Metric("stability", "rank correlation between seeds", True),
-    Metric("classifier_randomization", "rank correlation after the classifier is redrawn", False),
-    Metric("emprt", "rise of complexity without the weights", True),
+    Metric("random_class", "ρ with another class", False, "class_sensitivity"),
+    Metric("runner_up", "ρ with the runner-up", False, "class_sensitivity"),
+    Metric("stability", "ρ between seeds", True),
+    Metric("classifier_randomization", "ρ, classifier redrawn", False),
+    Metric("emprt", "rise of complexity", True),
 )
 
 
@@ -302,5 +306,9 @@ def _absent(others: Tensor, image: Tensor, seed: int) -> Tensor:
 
 
 def _likeness(maps: Tensor, others: Tensor) -> Likeness:
-    flat = torch.stack([tie_fraction(each[:, 0]) > _MOST_TIES for each in (maps, others)]).any(0).cpu()
+    flat = _flat(maps, others)
     return Likeness(torch.where(flat, 1.0, rank_correlation(maps, others)), flat)
+
+
+def _flat(*maps: Tensor) -> Tensor:
+    return torch.stack([tie_fraction(each[:, 0]) > _MOST_TIES for each in maps]).any(0).cpu()
