@@ -81,6 +81,16 @@ def test_what_ignores_the_network_is_told_so(run):
         r"seed +ρ between seeds ↑ +1\.00 +– +stable\b",
     ):
         assert re.search(row, out), row
+    assert "Flat" not in out
+
+
+def test_flat_maps_are_counted(run, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    code = "def zeros(model, inputs, target):\n    return 0 * inputs[:, :1]\n"
+    Path("maps_of_zeros.py").write_text(code, encoding="utf-8")
+    _, out, _ = run("red.png --method maps_of_zeros:zeros")
+    assert re.search(r"class +ρ with another class ↓ +1\.00 +– +hardly depends on the class; 1 flat\b", out)
+    assert "Flat is a map of which more than half is tied" in out
 
 
 def test_the_numbers_are_those_of_the_metrics(run):

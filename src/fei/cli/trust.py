@@ -186,6 +186,8 @@ def _say_result(document: dict[str, Any], files: dict[str, str]) -> None:
         if not row["n"]:
             say(row["verdict"])
     say(f"ρ is the rank correlation of two maps; in brackets are 95 % intervals, from {_FEWEST} images on.")
+    if any(row.get("flat") for row in document["results"]):
+        say("Flat is a map of which more than half is tied; in a correlation it counts as the same map.")
     for file in files.values():
         say(file)
 
