@@ -53,7 +53,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "extremal-perturbation": ("extremal-perturbation", {"steps": 3, "areas": (0.2,)}),
     "occlusion": ("occlusion", {"window": 28, "stride": 14}),
     "kernel-shap": ("kernel-shap", {"samples": 20, "segments": 8}),
-    "random": ("random", {}),
+    **{name: (name, {}) for name in ("random", "smooth-noise", "centre", "brightness", "edges")},
 }
 # whose scores differ between processors by more than round-off, as their `caution` says
 NO_TWO_ALIKE = ("quantus-pixelflipping/1",)
@@ -167,6 +167,26 @@ def randomization(mode: str) -> Callable[[Setup], Series]:
     return compute
 
 
+def trust(at: Setup) -> Series:
+    """Maps of other classes, seeds, weights, and of a mosaic of the image in four forms, each of another class."""
+    cam = fei.methods.create("layercam", layer=SHALLOW)
+    noisy = fei.methods.create("smoothgrad", samples=2)
+    classes = metrics.class_sensitivity(at.model, cam, at.image, generator=_seeded())
+    rise = metrics.emprt(at.model, cam, at.image, generator=_seeded())
+    forms = torch.cat([at.image, at.image.flip(1), at.image.flip(2), 1 - at.image])
+    grid = metrics.grid_pointing_game(at.model, cam, forms, confidence=0.001, generator=_seeded())
+    return {
+        "classes": [classes.targets.item(), classes.random_class.item(), classes.runner_up_class.item()],
+        "class_sensitivity": [classes.random.correlation.item(), classes.runner_up.correlation.item()],
+        "stability": metrics.stability(at.model, noisy, at.image, generator=_seeded()).correlation.tolist(),
+        "classifier_randomization": metrics.classifier_randomization(
+            at.model, cam, at.image, generator=_seeded()
+        ).correlation.tolist(),
+        "emprt": [rise.rise.item(), rise.before.item(), rise.after.item()],
+        "grid_pointing_game": [*grid.energy[0].tolist(), *grid.rank[0].tolist(), *grid.classes[0].tolist()],
+    }
+
+
 def sensitivity(at: Setup) -> Series:
     """Infidelity and the largest change of a map."""
     saliency = fei.methods.create("saliency")
@@ -244,6 +264,7 @@ DOUBLE: dict[str, Callable[[Setup], Series]] = {
     "black image": black_image,
     "randomization cascading": randomization("cascading"),
     "randomization independent": randomization("independent"),
+    "trust": trust,
     "sensitivity": sensitivity,
     "confidence": confidence,
     "maps": of_maps,

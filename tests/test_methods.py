@@ -25,7 +25,7 @@ MANY_PASSES = (
     *("smoothgrad", "integrated-gradients", "gradient-shap", "scorecam", "iia", "fgvce"),
     *("rise", "extremal-perturbation", "occlusion", "kernel-shap"),
 )
-IGNORES_TARGET = {"random"}
+CONTROLS = {name for name in fei.methods.available() if fei.methods.describe(name).family == "chance"}
 
 every_method = pytest.mark.parametrize("name", fei.methods.available())
 
@@ -37,7 +37,8 @@ def quick(name):
 def test_names_of_the_contract():
     baselines = (
         "saliency smoothgrad integrated-gradients guided-backprop gradcam gradcam++ scorecam liftcam iia rise "
-        "extremal-perturbation fgvce fgvis occlusion gradient-shap kernel-shap layercam xgradcam random"
+        "extremal-perturbation fgvce fgvis occlusion gradient-shap kernel-shap layercam xgradcam random "
+        "smooth-noise centre brightness edges"
     )
     variants = {f"fei-{v}" for v in ("vm", "ivm", "avm", "ibm", "bm", "abm", "none")}
     assert set(fei.methods.available()) == variants | set(baselines.split()) | {"fei"}
@@ -72,7 +73,7 @@ def test_leaves_model_inputs_and_global_random_state_alone(name):
     assert torch.equal(x, copy)
 
 
-@pytest.mark.parametrize("name", [name for name in fei.methods.available() if name != "random"])
+@pytest.mark.parametrize("name", [name for name in fei.methods.available() if name not in CONTROLS])
 def test_leaves_the_model_alone_after_a_failure(name):
     model = nn.Sequential(*small_cnn()[:4], Bomb(KeyError("broken"), 2), *small_cnn()[4:]).eval()
     before = fingerprint(model)
@@ -85,7 +86,7 @@ def test_leaves_the_model_alone_after_a_failure(name):
 def test_depends_on_the_target(name):
     method, model, x = quick(name), small_cnn(), pictures(1)
     same = torch.equal(method(model, x, 0), method(model, x, 1))
-    assert same == (name in IGNORES_TARGET)
+    assert same == (name in CONTROLS)
 
 
 @every_method

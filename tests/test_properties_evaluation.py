@@ -286,6 +286,41 @@ def test_randomisation_works_on_a_copy(net, size, method, layers, mode):
             torch.testing.assert_close(values, torch.ones_like(values))
 
 
+TRUST = {
+    "class_sensitivity": lambda found: (found.random.correlation, found.runner_up.correlation),
+    "stability": lambda found: (found.correlation,),
+    "classifier_randomization": lambda found: (found.correlation,),
+    "emprt": lambda found: (found.rise.clamp(-1, 1),),
+    "grid_pointing_game": lambda found: (found.energy[0, :2], found.rank[0, :2]),
+}
+
+
+@covers(*(f"metrics.{name}" for name in TRUST))
+@examples(25)
+@given(
+    test=st.sampled_from(sorted(TRUST)),
+    net=networks(),
+    size=st.sampled_from(SIZES),
+    method=st.sampled_from(["saliency", "centre", "random", "nothing", 3, lambda model, x, target: x[:, :1]]),
+    layout=st.sampled_from(LAYOUTS),
+    rows=st.sampled_from([None, 1, 3, 0]),
+)
+@example("emprt", varied_cnn(), (7, 13), "saliency", "inference", None)
+@example("grid_pointing_game", varied_cnn(channels=3, classes=1000), (8, 8), "saliency", "leaf", 3)
+def test_trust_in_any_method(test, net, size, method, layout, rows):
+    x = laid_out(images_for(net, size, 2), layout)
+    options = {"confidence": 1e-4} if test == "grid_pointing_game" else {}
+    with undisturbed(net, x):
+        found = attempt(lambda: getattr(fei.metrics, test)(net, method, x, batch_size=rows, **options))
+    if isinstance(found, FEIError):
+        assert isinstance(found, InputError)
+        assert rows == 0 or method in ("nothing", 3) or test == "grid_pointing_game"
+        return
+    for values in TRUST[test](found):
+        assert values.shape == (2,)
+        assert ((values >= -1 - 1e-6) & (values <= 1 + 1e-6)).all()
+
+
 @covers("metrics.black_image", "metrics.black_image.optimisation_method")
 @examples(10)
 @given(

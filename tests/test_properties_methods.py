@@ -14,7 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from networks import ModelOutput, varied_cnn
 from strategies import FLOATS, LAYOUTS, SIZES, attempt, covers, examples, filled, images_for, laid_out, networks, seeds
-from test_methods import QUICK
+from test_methods import CONTROLS, QUICK
 from torch import nn
 
 import fei
@@ -24,7 +24,7 @@ from fei.core.scoring import logits_of
 from fei.errors import FEIError, InputError, ModelError
 from fei.methods._options import options_of
 from fei.models.layers import feature_layers
-from fei.progress import reporter
+from fei.progress import part, reporter
 
 pytestmark = pytest.mark.slow
 
@@ -204,7 +204,7 @@ broken = st.sampled_from(
 @example("fei-vm", {"generator": 3})
 @example("gradcam", {"inputs": torch.rand(1, 3, 8, 9).to(torch.float8_e5m2)})
 def test_methods_refuse_in_a_sentence(name, change):
-    assume(name != "random" or not callable(change.get("target")))  # it asks the network nothing
+    assume(name not in CONTROLS or not callable(change.get("target")))  # it asks the network nothing
     arguments = {"model": varied_cnn(), "inputs": torch.rand(1, 3, 8, 9)} | change
     with strategies.undisturbed(arguments["model"]):
         result = attempt(lambda: quick(name)(**arguments))
@@ -229,7 +229,7 @@ def test_options_of_methods_are_usable_or_refused(name, data):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_network_of_nan_weights_gives_no_map(name):
-    if name == "random":
+    if name in CONTROLS:
         return
     net = varied_cnn()
     net.head.weight.data.fill_(math.nan)
@@ -381,6 +381,18 @@ def test_feature_layers_are_modules(net, size):
         names = feature_layers(net, x)
     assert names
     assert all(net.get_submodule(name.partition("#")[0]) is not None for name in names)
+
+
+@covers("progress.part")
+@examples(20)
+@given(units=st.integers(0, 7), steps=st.integers(0, 9), done=st.integers(0, 9))
+def test_a_part_comes_to_its_units(units, steps, done):
+    seen = []
+    with part(lambda: seen.append(1), units) as report:
+        for step in range(min(steps, done)):
+            report(step + 1, steps)
+            assert len(seen) == units * (step + 1) // steps
+    assert len(seen) == units
 
 
 @covers("progress.reporter")

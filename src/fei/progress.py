@@ -37,3 +37,23 @@ def reporter(progress: bool | Progress, total: int) -> Iterator[Callable[[], Non
             task = bar.add_task("working", total=total)
             yield lambda: bar.update(task, completed=count())
             bar.update(task, completed=total)
+
+
+@contextmanager
+def part(tick: Callable[[], None], units: int) -> Iterator[Progress]:
+    """A callback on (done, total) for one part of a job, which comes to `units` ticks whatever the part counts.
+
+    Args:
+        tick: What the whole job's `reporter` gave.
+        units: How many ticks this part is worth; those it did not report are made up at its end.
+    """
+    ticked = 0
+
+    def advance(to: int) -> None:
+        nonlocal ticked
+        while ticked < min(to, units):
+            tick()
+            ticked += 1
+
+    yield lambda done, total: advance(units * done // max(total, 1))
+    advance(units)

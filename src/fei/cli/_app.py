@@ -23,6 +23,7 @@ from fei.cli.listing import methods, models
 from fei.cli.reproduce import reproduce
 from fei.cli.sanity import sanity
 from fei.cli.serve import serve
+from fei.cli.trust import trust
 
 app = typer.Typer(
     name="fei",
@@ -32,7 +33,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for _command in (demo, explain, compare, black_image, sanity, finetune, figure, reproduce, serve, models, methods):
+for _command in (
+    *(demo, explain, compare, trust, black_image, sanity),
+    *(finetune, figure, reproduce, serve, models, methods),
+):
     app.command()(_command)
 app.add_typer(bench.app)
 

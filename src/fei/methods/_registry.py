@@ -137,6 +137,14 @@ kernel-shap | 1000 + 0 | perturbation | regions:KernelShap | Lundberg & Lee 2017
     Shapley values of segments by weighted linear regression
 random | 0 + 0 | chance | controls:Random | the floor of any metric
     a random number for each pixel
+smooth-noise | 0 + 0 | chance | controls:SmoothNoise | a control: chance, as smooth as a class activation map
+    random numbers, blurred
+centre | 0 + 0 | chance | controls:Centre | a control: where photographs have their object
+    how near a pixel is to the centre
+brightness | 0 + 0 | chance | controls:Brightness | a control: what is in the photograph alone
+    the luma of each pixel
+edges | 0 + 0 | chance | controls:Edges | a control: what is in the photograph alone
+    the gradient of the luma
 """
 
 

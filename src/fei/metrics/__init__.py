@@ -12,24 +12,40 @@ from fei.metrics.cost import Cost, measure_cost
 from fei.metrics.curve import Curve
 from fei.metrics.declaration import Metric, Subject, declared, describe, group_of, groups
 from fei.metrics.evaluation import Evaluation, deletion, evaluate, insertion, internal
+from fei.metrics.grid import GridPointing, grid_pointing_game
 from fei.metrics.localization import energy_pointing_game, pointing_game
 from fei.metrics.randomization import Randomization, cascading_randomization, map_similarity
 from fei.metrics.sensitivity import infidelity, max_sensitivity
 from fei.metrics.similarity import Similarity
 from fei.metrics.summary import Mean, Summary, bootstrap_interval
+from fei.metrics.trust import (
+    ClassSensitivity,
+    ComplexityRise,
+    Likeness,
+    Stability,
+    class_sensitivity,
+    classifier_randomization,
+    emprt,
+    stability,
+)
 
 HIGHER_IS_BETTER = {name: metric.higher_is_better for name, metric in declared().items()}
 
 __all__ = [
     "HIGHER_IS_BETTER",
     "BlackImage",
+    "ClassSensitivity",
+    "ComplexityRise",
     "Cost",
     "Curve",
     "Evaluation",
+    "GridPointing",
+    "Likeness",
     "Mean",
     "Metric",
     "Randomization",
     "Similarity",
+    "Stability",
     "Subject",
     "Summary",
     "agreement_matrix",
@@ -38,12 +54,16 @@ __all__ = [
     "black_image",
     "bootstrap_interval",
     "cascading_randomization",
+    "class_sensitivity",
+    "classifier_randomization",
     "declared",
     "deletion",
     "describe",
+    "emprt",
     "energy_pointing_game",
     "evaluate",
     "gini",
+    "grid_pointing_game",
     "group_of",
     "groups",
     "infidelity",
@@ -57,5 +77,6 @@ __all__ = [
     "rank_correlation",
     "rank_total_variation",
     "road",
+    "stability",
     "wilson_interval",
 ]

@@ -19,10 +19,9 @@ from fei.core.randomness import seed_of
 from fei.core.scoring import logits_of
 from fei.errors import InputError
 from fei.methods import available, create, describe
-from fei.metrics._progress import part
 from fei.metrics.declaration import Metric
 from fei.metrics.trials import Trial, Trials, finite
-from fei.progress import Progress, reporter
+from fei.progress import Progress, part, reporter
 
 THRESHOLDS = (0.1, 0.5, 0.9)
 _CHUNK = 32  # trials in one call of the method; bounds the memory that its masks and images take

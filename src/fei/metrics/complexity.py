@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fei.metrics._maps import check_map_batch, mean_ranks
+from fei.metrics._maps import check_map_batch, mean_ranks, unit_scale
 from fei.metrics.declaration import Metric, of_maps
 
 
@@ -50,6 +50,21 @@ def rank_total_variation(maps: Tensor) -> Tensor:
     steps = torch.cat([ranks.diff(dim=1).flatten(1), ranks.diff(dim=2).flatten(1)], 1).abs()
     pixels = ranks[0].numel()
     return steps.mean(1) / (pixels - 1) if pixels > 1 else torch.zeros(len(ranks), dtype=torch.float64)
+
+
+def histogram_entropy(maps: Tensor, bins: int = 100) -> Tensor:
+    """Entropy −Σ p ln p of the histogram of a map's values, in equal bins from its lowest to its highest, (N,).
+
+    0 for a constant map, ln(bins) where all bins hold as many pixels.
+
+    Args:
+        maps: Attribution maps (N, 1, H, W).
+        bins: How many.
+    """
+    counts = torch.stack([torch.histc(each, bins, 0, 1) for each in unit_scale(check_map_batch(maps))])
+    shares = counts / counts.sum(1, keepdim=True)
+    entropy: Tensor = torch.special.entr(shares).sum(1)
+    return entropy
 
 
 # A map of one pixel is as sparse as can be, and a ramp as smooth: neither number says whether a map is faithful.

@@ -8,7 +8,6 @@ original one; the explained class stays the original network's.
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,18 +17,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows
+from fei.core.checks import check_call, check_inputs, default_rows
 from fei.core.randomness import seed_of
-from fei.core.scoring import Target, check_target, logits_of
+from fei.core.scoring import Target
 from fei.errors import InputError, ModelError
-from fei.methods import Method, create
+from fei.metrics._attribution import UNITS, AnyMethod, attribution, chosen_classes, class_logits
 from fei.metrics._maps import check_map_pair, unit_scale
-from fei.metrics._progress import part
-from fei.metrics._weights import select_layers, weight_layers
+from fei.metrics._weights import Layer, select_layers, weight_layers
 from fei.metrics.agreement import rank_correlation
 from fei.metrics.declaration import Metric
 from fei.metrics.perturbation import check_maps
-from fei.progress import Progress, reporter
+from fei.progress import Progress, part, reporter
 from fei.references import ReferenceSpec
 
 MODES = ("cascading", "independent")
@@ -41,7 +39,6 @@ METRICS = (
 )
 SIMILARITIES = tuple(metric.name for metric in METRICS)
 _SMALLEST = 7  # the side of SSIM's window
-_UNITS = 100  # ticks of the progress bar per stage
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class Randomization:
 
 def cascading_randomization(
     model: nn.Module,
-    method: str | Method | Callable[..., Tensor],
+    method: AnyMethod,
     inputs: Tensor,
     *,
     target: Target = None,
@@ -92,43 +89,108 @@ def cascading_randomization(
         batch_size: Rows in one forward pass.
         progress: ``True`` for a progress bar, or a callable on (done, in all).
     """
-    x = check_inputs(inputs)
-    check_mode(model)
-    rows = check_batch_size(batch_size)
     if mode not in MODES:
         raise InputError(f"Unknown mode {mode!r}; choose one of {', '.join(MODES)}.")
+    x = check_inputs(inputs)
     if min(x.shape[2:]) < _SMALLEST:
         raise InputError(f"`inputs` must have at least {_SMALLEST} pixels per side; got {tuple(x.shape)}.")
-    attribute = _attribution(create(method) if isinstance(method, str) else method, reference, generator, rows)
+    staged = maps_by_stage(
+        model,
+        method,
+        x,
+        lambda found: [[layer] for layer in select_layers(found, layers)],
+        target=target,
+        restore=mode == "independent",
+        reference=reference,
+        generator=generator,
+        batch_size=batch_size,
+        progress=progress,
+    )
+    similarities = [map_similarity(staged.maps[0], stage) for stage in staged.maps[1:]]
+    return Randomization(
+        layers=[layer for stage in staged.layers for layer in stage],
+        maps=staged.maps,
+        similarity={name: torch.stack([similar[name] for similar in similarities]) for name in SIMILARITIES},
+        targets=staged.targets,
+        mode=mode,
+    )
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Maps as a network loses its weights.
+
+    Attributes:
+        layers: Names of the layers that each of the S stages re-initialised.
+        maps: The original maps, then those after each stage, (S + 1, N, 1, H, W).
+        targets: The explained class of each image, −1 where the target was a callable.
+    """
+
+    layers: list[list[str]]
+    maps: Tensor
+    targets: Tensor
+
+
+def maps_by_stage(
+    model: nn.Module,
+    method: AnyMethod,
+    inputs: Tensor,
+    stages: Callable[[Sequence[Layer]], Sequence[Sequence[Layer]]],
+    *,
+    target: Target,
+    originals: Tensor | None = None,
+    restore: bool = False,
+    reference: ReferenceSpec,
+    generator: torch.Generator | None,
+    batch_size: int | None,
+    progress: bool | Progress,
+) -> Staged:
+    """Explain a copy of the network as it is, and again after each stage.
+
+    Args:
+        model: As for `cascading_randomization`, like all that is not named here.
+        method: The method.
+        inputs: The images.
+        stages: Chooses, from the layers with weights, the logits' first, which are re-initialised together.
+        target: The class to explain.
+        originals: The original maps, where they are there already.
+        restore: Whether layers get their weights back before the next stage.
+        reference: R.
+        generator: Supplies the seeds.
+        batch_size: Rows in one forward pass.
+        progress: As there.
+    """
+    x, rows = check_call(model, inputs, batch_size)
+    attribute = attribution(method, reference, generator, rows)
     seed = seed_of(generator)
     # a copy made under the caller's inference mode could not take part in back-propagation
     with torch.inference_mode(False), torch.enable_grad():
         twin = _copy(model)
-        stages = select_layers(weight_layers(twin, x), layers)
-        chosen = _targets(twin, x, target, rows or default_rows(x))
+        chosen_layers = stages(weight_layers(twin, x))
+        if callable(target):
+            chosen = torch.full((len(x),), -1)
+        else:
+            chosen = chosen_classes(class_logits(twin, x, rows or default_rows(x)), target)
         explained = target if callable(target) else chosen
-        maps: list[Tensor] = []
-        with reporter(progress, (len(stages) + 1) * _UNITS) as tick:
+        maps = [] if originals is None else [check_maps(originals, x)[:, None]]
+        with reporter(progress, (len(chosen_layers) + 1 - len(maps)) * UNITS) as tick:
 
             def explain() -> None:
-                with part(tick, _UNITS) as report:
-                    maps.append(check_maps(attribute(twin, x, explained, report), x)[:, None])
+                with part(tick, UNITS) as report:
+                    maps.append(attribute(twin, x, explained, report))
 
-            explain()
-            for layer in stages:
-                before = layer.values()
-                layer.assign(layer.fresh_values(seed))
+            if not maps:
                 explain()
-                if mode == "independent":
-                    layer.assign(before)
-    similarities = [map_similarity(maps[0], stage) for stage in maps[1:]]
-    return Randomization(
-        layers=[layer.name for layer in stages],
-        maps=torch.stack(maps),
-        similarity={name: torch.stack([similar[name] for similar in similarities]) for name in SIMILARITIES},
-        targets=chosen.cpu(),
-        mode=mode,
-    )
+            for stage in chosen_layers:
+                before = [layer.values() for layer in stage]
+                for layer in stage:
+                    layer.assign(layer.fresh_values(seed))
+                explain()
+                if restore:
+                    for layer, values in zip(stage, before, strict=True):
+                        layer.assign(values)
+    names = [[layer.name for layer in stage] for stage in chosen_layers]
+    return Staged(names, torch.stack(maps), chosen.cpu())
 
 
 def map_similarity(originals: Tensor, others: Tensor) -> dict[str, Tensor]:
@@ -179,38 +241,3 @@ def _copy(model: nn.Module) -> nn.Module:
             f"The network cannot be copied, and its own weights are not to be touched: {reason}; make "
             "copy.deepcopy(model) work."
         ) from error
-
-
-@torch.no_grad()
-def _targets(model: nn.Module, x: Tensor, target: Target, rows: int) -> Tensor:
-    if callable(target):
-        return torch.full((len(x),), -1)
-    logits = torch.cat([logits_of(model(chunk), len(chunk)) for chunk in x.split(rows)])
-    given = check_target(target, len(x), logits.shape[1])
-    return logits.argmax(1) if given is None else given.to(x.device)
-
-
-def _attribution(
-    method: Callable[..., Tensor], reference: ReferenceSpec, generator: torch.Generator | None, rows: int | None
-) -> Callable[[nn.Module, Tensor, Target, Progress], Tensor]:
-    """A method as a function of (model, inputs, target, progress); a plain callable gets the keywords it takes."""
-    if not callable(method):
-        raise InputError(f"`method` must be a name or a callable on (model, inputs, target); got {method!r}.")
-    parameters = inspect.signature(method).parameters.values()
-    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    known = {parameter.name for parameter in parameters}
-    if reference is not None and not takes_all and "reference" not in known:
-        raise InputError("This method takes no reference; leave `reference` out.")
-
-    def attribute(model: nn.Module, inputs: Tensor, target: Target, progress: Progress) -> Tensor:
-        offered: dict[str, Any] = {
-            "reference": reference,
-            # a fresh one each time: every stage is to draw the same
-            "generator": None if generator is None else torch.Generator().manual_seed(generator.initial_seed()),
-            "batch_size": rows,
-            "progress": progress,
-        }
-        taken = offered if takes_all else {name: value for name, value in offered.items() if name in known}
-        return method(model, inputs, target, **taken)
-
-    return attribute
