@@ -10,7 +10,7 @@ import fei
 from fei.core.clipgrad import get_rule
 from fei.core.dataflow import trace
 from fei.core.pathway import Pathway
-from fei.core.relevance import evidence_places, relevance
+from fei.core.relevance import evidence_of, evidence_ranks, evidence_weights, relevance
 from fei.core.scoring import relative_score
 from fei.core.sites import find_layer, find_sites
 from fei.errors import InputError
@@ -47,11 +47,22 @@ def two_colours(size=12):
 
 def test_weights_by_hand():
     relevant = torch.tensor([[[[1.0, 2.0]], [[1.0, 4.0]]]])  # two channels at two places: the evidence is 2 and 6
-    assert evidence_places(relevant).tolist() == [[[[0.0, 2.0]]]]
-    assert evidence_places(-relevant).tolist() == [[[[2.0, 0.0]]]]  # where there is least against it
-    assert evidence_places(torch.ones(1, 2, 1, 2)).tolist() == [[[[1.0, 1.0]]]]
-    tokens = torch.tensor([[[1.0, 1.0], [2.0, 4.0]]])
-    assert evidence_places(tokens).tolist() == [[[0.0], [2.0]]]
+    evidence = evidence_of(relevant)
+    assert evidence.tolist() == [[[[2.0, 6.0]]]]
+    assert evidence_weights(evidence).tolist() == [[[[0.0, 2.0]]]]
+    assert evidence_weights(-evidence).tolist() == [[[[2.0, 0.0]]]]  # where there is least against it
+    assert evidence_weights(torch.ones(1, 1, 1, 2)).tolist() == [[[[1.0, 1.0]]]]
+    tokens = evidence_of(torch.tensor([[[1.0, 1.0], [2.0, 4.0]]]))
+    assert evidence_weights(tokens).tolist() == [[[0.0], [2.0]]]
+
+
+def test_ranks_by_hand():
+    evidence = torch.tensor([[[[3.0, 1.0], [2.0, 2.0]]]])
+    assert evidence_ranks(evidence, (2, 2)).flatten().tolist() == pytest.approx([1, 0, 1 / 3, 2 / 3])
+    tokens = torch.tensor([9.0, 3.0, 1.0, 2.0, 2.0]).view(1, 5, 1)  # the first is for the class
+    assert torch.equal(evidence_ranks(tokens, (2, 2)), evidence_ranks(evidence, (2, 2)))
+    assert torch.equal(evidence_ranks(tokens[:, 1:], (2, 2)), evidence_ranks(evidence, (2, 2)))
+    assert evidence_ranks(torch.ones(1, 7, 1), (2, 2)) is None
 
 
 def test_relevance_by_hand():

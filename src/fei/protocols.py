@@ -25,7 +25,7 @@ from fei.core.randomness import generator_for
 from fei.core.scoring import Score, check_score
 from fei.core.settings import PAPER_QUANTILES
 from fei.errors import InputError
-from fei.references import ReferenceSpec, another_photograph, mean_colour, pixel_range
+from fei.references import ReferenceSpec, another_photograph, normalised_zero
 
 Levels = Callable[[int, int], tuple[list[int], list[int]]]
 Order = Callable[[Tensor, str, int, int], Tensor]
@@ -122,13 +122,6 @@ def raster_per_value(values: Tensor, digest: str, seed: int, channels: int) -> T
 
 
 # What replaces pixels
-
-
-def normalised_zero(images: Tensor, model: nn.Module) -> Tensor:
-    """Zero in the network's normalised space: its mean colour if it takes pixels, 0 if it takes normalised input."""
-    if pixel_range(model) is None:
-        return torch.zeros_like(images)
-    return mean_colour(images, model).expand_as(images)
 
 
 def rise_blur(images: Tensor, model: nn.Module) -> Tensor:

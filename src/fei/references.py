@@ -19,9 +19,10 @@ from fei.core.checks import check_choice, is_number, kind_of
 from fei.core.randomness import generator_for, image_digest
 from fei.errors import InputError
 
-KINDS = ("color", "black", "white", "mean", "blur", "noise", "photo")
-_RANDOM = ("color", "noise")
+KINDS = ("color", "black", "white", "mean", "blur", "noise", "clouds", "photo")
+_RANDOM = ("color", "noise", "clouds")
 _RESAMPLE = ":resample"
+_SHARED, _CONTRAST = 0.6, 0.22  # of clouds: the part of the variance that channels share, and the deviation
 _SAME = 0.8  # correlation from which on two pictures count as one
 _PHOTOS = ("astronaut", "chelsea", "coffee", "rocket")  # scikit-image's own
 
@@ -32,8 +33,9 @@ class Reference:
 
     Attributes:
         kind: "color" (one random colour per image), "black", "white", "mean" (the network's mean colour), "blur"
-            (11×11 Gaussian, σ = 5), "noise" (uniform) or "photo" (another photograph, one of scikit-image's); a mixture
-            has several of them with "+" between, as in "color+blur".
+            (11×11 Gaussian, σ = 5), "noise" (uniform), "clouds" (noise with the spectrum of photographs) or "photo"
+            (another photograph, one of scikit-image's); a mixture has several of them with "+" between, as in
+            "color+blur".
         resample: Draw a fresh one for each mask at each optimisation step; where the kind is random, or a mixture.
     """
 
@@ -46,7 +48,8 @@ class Reference:
             check_choice("reference", kind, KINDS, ", or pass a tensor")
         if self.resample and len(self.kinds) == 1 and self.kind not in _RANDOM:
             raise InputError(
-                f"The reference {self.kind!r} is not random; resample color, noise or a mixture, such as 'color+blur'."
+                f"The reference {self.kind!r} is not random; resample color, noise, clouds or a mixture, such as "
+                "'color+blur'."
             )
         if len(self.kinds) > 1 and not self.resample:
             raise InputError(
@@ -169,15 +172,34 @@ class References:
         return x.new_full((len(x), x.shape[1], 1, 1), known[0] if kind == "black" else known[1])
 
     def _random(self, kind: str, image: int, purpose: str) -> Tensor:
-        """A random colour, or noise, for one image, (C, 1, 1) or (C, H, W)."""
+        """A random colour, noise or clouds for one image, (C, 1, 1) or (C, H, W)."""
         x, known = self._inputs[image], pixel_range(self._model)
+        generator = generator_for(self._seed, self._digests[image], f"{kind}/{purpose}")
         size = (len(x), 1, 1) if kind == "color" else tuple(x.shape)
-        drawn = torch.rand(size, generator=generator_for(self._seed, self._digests[image], f"{kind}/{purpose}")).to(x)
+        drawn = (clouds(x.shape, generator) if kind == "clouds" else torch.rand(size, generator=generator)).to(x)
         if known is not None:
             low, high = x.new_tensor(known[0]), x.new_tensor(known[1])
         else:
             low, high = x.amin((1, 2), keepdim=True), x.amax((1, 2), keepdim=True)
         return low + (high - low) * drawn
+
+
+def clouds(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Random clouds of a random colour in [0, 1], (C, H, W): noise whose amplitude falls with 1/frequency.
+
+    So do the spectra of photographs (Field 1987). The deviation of a pixel from the colour is .22, before what leaves
+    [0, 1] is cut off, and channels correlate at .6.
+    """
+    channels, height, width = shape
+    rows, columns = torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width)
+    amplitude = 1 / (rows**2 + columns**2).sqrt().clamp(min=1 / max(height, width))
+    white = torch.randn(channels + 1, height, width, generator=generator)
+    pink = torch.fft.irfft2(torch.fft.rfft2(white) * amplitude, s=(height, width))
+    pink = pink / pink.std((1, 2), keepdim=True, correction=0).clamp(min=torch.finfo(pink.dtype).tiny)
+    mixed = _SHARED**0.5 * pink[:1] + (1 - _SHARED) ** 0.5 * pink[1:]
+    middle = 0.2 + 0.6 * torch.rand(channels, 1, 1, generator=generator)
+    drawn: Tensor = (middle + _CONTRAST * mixed).clamp(0, 1)
+    return drawn
 
 
 def _is_real(values: object) -> bool:
@@ -200,6 +222,13 @@ def mean_colour(images: Tensor, model: nn.Module) -> Tensor:
             "images as the network takes them."
         )
     return colour
+
+
+def normalised_zero(images: Tensor, model: nn.Module) -> Tensor:
+    """Zero in the network's normalised space: its mean colour if it takes pixels, 0 if it takes normalised input."""
+    if pixel_range(model) is None:
+        return torch.zeros_like(images)
+    return mean_colour(images, model).expand_as(images)
 
 
 def another_photograph(images: Tensor, model: nn.Module) -> Tensor:

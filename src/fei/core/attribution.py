@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fei.core.checks import check_call, check_finite, explained_failure, layout_of, only, underlying
+from fei.core.checks import check_call, check_finite, default_rows, explained_failure, layout_of, only, underlying
 from fei.core.clipgrad import Rule, get_rule
 from fei.core.dataflow import ACTIVATIONS, Flow, trace, uncompiled
+from fei.core.evidence import Evidence, measure_evidence
 from fei.core.explanation import Explanation, Trace
 from fei.core.optimization import Group, Optimization, Result, Watcher
 from fei.core.pathway import Pathway, folding_that_holds
 from fei.core.randomness import image_digest, seed_of
-from fei.core.scoring import Score, Target, check_score, check_target, logits_of
+from fei.core.scoring import Score, Target, check_score, check_target, evaluate, logits_of
 from fei.core.settings import LATER, Settings, make_settings
 from fei.core.sites import Site, SiteSelection, find_layer, find_sites, unreachable
 from fei.errors import InputError, ModelError
 from fei.progress import Progress, reporter
-from fei.references import References, ReferenceSpec
+from fei.references import References, ReferenceSpec, another_photograph, normalised_zero
 
 
 class FEI:
@@ -50,7 +51,8 @@ class FEI:
         constraint: How the area is held: "penalty" (the equation above, Adam), "projection" (exact, with steps
             proportional to the gradient), and for ablations "l1" (β‖α‖₁) and "none", with one mask and no quantiles.
         reduction: Σα in the penalty as "sum" or "mean".
-        init: Where α starts: "zero", "area" (uniform, of the right area) or a number.
+        init: Where α starts: "zero", "area" (uniform, of the right area), "evidence" (where the class has its evidence
+            at the last feature layer; with a focus) or a number.
         nesting: "independent" masks, or "cumulative": the mask of a larger quantile inside that of a smaller one.
         sites: Where gradients are clipped, see `fei.core.sites.find_sites`.
         residual: What is clipped at residual additions, likewise.
@@ -65,7 +67,8 @@ class FEI:
             `fei.core.optimization.contrasted`. A step then takes two passes backwards.
         focus: How far masks are led to where in the image the class has its evidence, from 0 (the paper) to 1: the
             gradient at the last feature layer is weighted by (1 − focus) + focus·W, see
-            `fei.core.relevance.evidence_places`.
+            `fei.core.relevance.evidence_weights`.
+        smooth: σ in pixels of the Gaussian that smooths each mask's gradient; 0 (the paper) for none.
         reference: R where a call gives no `baselines`, by name: "color" (the paper), "color:resample", …, see
             `fei.Reference`.
     """
@@ -95,6 +98,7 @@ class FEI:
         seed: int = 0,
         contrast: float | None = None,
         focus: float | None = None,
+        smooth: float | None = None,
         reference: str | None = None,
     ) -> None:
         options = {name: value for name, value in locals().items() if name not in ("self", "model")}
@@ -140,6 +144,7 @@ class FEI:
             internal_batch_size=internal_batch_size,
             generator=generator,
             progress=progress,
+            evidence=False,
         )
         return (result.maps,) if isinstance(inputs, tuple) else result.maps
 
@@ -160,6 +165,7 @@ class FEI:
         generator: torch.Generator | None = None,
         progress: bool | Progress = False,
         on_step: Watcher | None = None,
+        evidence: bool = True,
     ) -> Explanation:
         """Masks, maps and how they came about.
 
@@ -175,6 +181,7 @@ class FEI:
             progress: ``True`` for a progress bar, or a callable on (steps done, steps in all).
             on_step: Called after each step with its number, from 1, and the masks (n, k, 1, H, W) of the images that
                 are worked on; to be looked at, not changed.
+            evidence: Whether to see what the masks keep of the score, which takes some passes forwards more.
         """
         from fei import __version__
 
@@ -216,7 +223,28 @@ class FEI:
             "channels_last": layout_of(x) is torch.channels_last,
             "versions": {"fei": __version__, "torch": str(torch.__version__)},
         }
-        return _collect(results, pathway.sites, x, references.values, config)
+        found = _collect(results, pathway.sites, x, references.values, config)
+        return replace(found, evidence=self.weigh(found, target)) if evidence else found
+
+    def weigh(self, found: Explanation, target: Target = None) -> Evidence:
+        """How much of the score the masks of an explanation keep, over references that no default optimises with.
+
+        These are the network's mean colour and another photograph, see `fei.references.another_photograph`.
+
+        Args:
+            found: What `explain` returned for this network.
+            target: The callable that was explained, if it was one.
+        """
+        x, seed = found.inputs, found.config["settings"]["seed"]
+
+        def score(batch: Tensor, images: Tensor) -> Tensor:
+            with uncompiled():
+                output = self.model(batch.clone())
+            return evaluate(output, target if callable(target) else None, found.target[images], self.settings.score)
+
+        fills = [make(x, self.model) for make in (normalised_zero, another_photograph)]
+        digests = found.config["images"]
+        return measure_evidence(score, x, found.alphas, fills, digests, seed, default_rows(x))
 
     def _survey(self, x: Tensor, rows: int) -> tuple[Tensor, Flow, Any]:
         """The images in the layout they are computed in, the data flow and the output on the first of them.

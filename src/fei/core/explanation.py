@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fei.common.files import write_file
+from fei.core.evidence import Evidence
 from fei.errors import DataError, InputError
 
 SCHEMA = 1
@@ -53,6 +54,7 @@ class Explanation:
         reference: R of each image, broadcastable to it.
         trace: How φ and the area went.
         config: Settings, clip sites, versions, chunk shape, thread count, image digests.
+        evidence: How much of the score the masks keep, against chance; ``None`` where it was not asked for.
     """
 
     maps: Tensor
@@ -62,6 +64,7 @@ class Explanation:
     reference: Tensor
     trace: Trace
     config: Mapping[str, Any]
+    evidence: Evidence | None = None
 
     def perturbed(self) -> Tensor:
         """The images the optimisation ended with, x̃ of each mask, (N, masks, C, H, W)."""
@@ -92,6 +95,7 @@ class Explanation:
         tensors = {name: getattr(self, name) for name in _OWN}
         tensors |= {f"trace.{name}": getattr(self.trace, name) for name in _COURSE}
         tensors |= {f"clipped.{site}": share for site, share in self.trace.clipped.items()}
+        tensors |= {} if self.evidence is None else {f"evidence.{name}": t for name, t in vars(self.evidence).items()}
         metadata = {"schema": str(SCHEMA), "config": json.dumps(dict(self.config))}
         return save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata)
 
@@ -115,7 +119,9 @@ class Explanation:
             clipped = {k.removeprefix("clipped."): t for k, t in tensors.items() if k.startswith("clipped.")}
             trace = Trace(**{name: tensors[f"trace.{name}"] for name in _COURSE}, clipped=clipped)
             config = json.loads(metadata["config"])
-            explanation = cls(**{name: tensors[name] for name in _OWN}, trace=trace, config=config)
+            told = {k.removeprefix("evidence."): t for k, t in tensors.items() if k.startswith("evidence.")}
+            evidence = Evidence(**told) if told else None
+            explanation = cls(**{name: tensors[name] for name in _OWN}, trace=trace, config=config, evidence=evidence)
             _check(explanation)
         except (SafetensorError, LookupError, TypeError, ValueError, RecursionError) as error:
             reason = f"{type(error).__name__}: {str(error)[:200]}"
@@ -138,6 +144,9 @@ def _check(explanation: Explanation) -> None:
         "trace.stopped": (trace.stopped, [(images, masks)], _WHOLE),
     }
     shapes |= {f"clipped.{site}": (share, [(images, masks)], _REAL) for site, share in trace.clipped.items()}
+    if (evidence := explanation.evidence) is not None:
+        told = {"kept": (images, masks), "chance": (images, masks), "whole": (images,)}
+        shapes |= {f"evidence.{name}": (getattr(evidence, name), [shape], _REAL) for name, shape in told.items()}
     for name, (tensor, expected, kinds) in shapes.items():
         if tuple(tensor.shape) not in expected or tensor.dtype not in kinds or not images * masks:
             raise ValueError(f"'{name}' has the shape {tuple(tensor.shape)} and the type {tensor.dtype}")

@@ -11,14 +11,18 @@ from torch import Tensor
 from fei.core.checks import image_gradient, layout_of
 from fei.core.pathway import Pathway
 from fei.core.quantiles import AdamUpdate, ProjectedUpdate, Update
-from fei.core.relevance import evidence_places, relevance
+from fei.core.relevance import evidence_of, evidence_ranks, evidence_weights, relevance
 from fei.core.scoring import Target, evaluate, logits_of, relative_score
 from fei.core.settings import Settings
 from fei.core.sites import Site
+from fei.references import gaussian_blur
 
 Watcher = Callable[[int, Tensor], None]
 
 _SETTLE = 10  # early stopping compares masks this many steps apart
+_RIVALS = 0.5  # how much other classes count in a class's evidence, see `fei.core.scoring.relative_score`
+_RAMP = 0.2  # the share of pixels, by rank, over which masks fall from 1 to 0 that start from the evidence
+_REACH = 2.5  # of a Gaussian, in σ
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Optimization:
         # every chunk of a group repeats the same images in the same rows, so one recording serves them all
         output = pathway.record(self._x[self._chunks[0].rows])
         self._chosen = group.chosen if group.chosen is not None else self._top_class(output)
+        self._ranks: Tensor | None = None
         if pathway.focus is not None:
             self._focus(pathway.focus)
         self._update = self._start()
@@ -126,7 +131,10 @@ class Optimization:
         alpha = torch.full(
             (len(x), self._masks, self._group.mask_channels, *x.shape[2:]), level, dtype=dtype, device=x.device
         )
-        if s.init == "area" and areas is not None:
+        if areas is not None and s.init == "evidence" and self._ranks is not None:
+            # a ramp over the edge of the largest values; the projection then meets the area
+            alpha += ((self._ranks[:, None] - 1 + areas.view(1, -1, 1, 1, 1)) / _RAMP + 0.5).to(alpha)
+        elif areas is not None and s.init in {"area", "evidence"}:
             alpha += areas.view(1, -1, 1, 1, 1)
         nested = s.nesting == "cumulative"
         if s.constraint == "projection" and areas is not None:
@@ -138,12 +146,14 @@ class Optimization:
         """Weight the gradient at a site by where the class has its evidence."""
 
         def score(output: object) -> Tensor:
-            return relative_score(output, self._group.target, self._chosen, self._settings.score)
+            return relative_score(output, self._group.target, self._chosen, self._settings.score, _RIVALS)
 
-        (relevant,) = relevance(self._pathway.model, [site], self._group.images, score)
-        share = self._settings.focus
-        weights = (1 - share) + share * evidence_places(relevant)
+        images = self._group.images
+        (relevant,) = relevance(self._pathway.model, [site], images, score)
+        evidence, share = evidence_of(relevant), self._settings.focus
+        weights = (1 - share) + share * evidence_weights(evidence)
         self._pathway.weight(weights[self._chunks[0].rows // self._masks])
+        self._ranks = evidence_ranks(evidence, images.shape[2:])
 
     def _cut(self, rows: Tensor) -> list[_Chunk]:
         """Chunks of one shape that hold these rows."""
@@ -190,6 +200,8 @@ class Optimization:
                 if strength > 0:
                     against = _along(image_gradient(sign * score.sum(), image), way, alpha)
                     along = contrasted(along, against, strength)
+                if (sigma := self._settings.smooth) > 0:
+                    along = gaussian_blur(along, sigma, max(1, round(_REACH * sigma)))
                 real = chunk.rows[: chunk.real]
                 grad[real] -= along[: chunk.real]
                 if first:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from fei.core.checks import image_gradient
 from fei.core.pathway import visit_sites
@@ -38,20 +40,41 @@ def relevance(model: nn.Module, sites: Sequence[Site], images: Tensor, score: Ca
     return [values[i] * gradients.get(i, zero) for i in range(len(sites))]
 
 
-def evidence_places(relevant: Tensor) -> Tensor:
-    """How much of a class's evidence each place of a feature map holds beyond the average place, with mean 1.
-
-    W(p) = max(0, E(p) − mean E), where E(p) is the sum of the relevance of the units at place p; all 1 where no place
-    holds more than another.
+def evidence_of(relevant: Tensor) -> Tensor:
+    """The evidence E of each place of a feature map: the sum of the relevance of its units.
 
     Args:
         relevant: The relevance of units, (N, channels, h, w), or of tokens, (N, tokens, channels).
 
     Returns:
-        Weights that broadcast to the units: (N, 1, h, w) or (N, tokens, 1).
+        What broadcasts to the units: (N, 1, h, w) or (N, tokens, 1).
     """
-    evidence = relevant.sum(1 if relevant.ndim == 4 else -1, keepdim=True)
+    return relevant.sum(1 if relevant.ndim == 4 else -1, keepdim=True)
+
+
+def evidence_weights(evidence: Tensor) -> Tensor:
+    """How much of a class's evidence each place holds beyond the average place, with mean 1.
+
+    W(p) = max(0, E(p) − mean E); all 1 where no place holds more than another.
+    """
     places = tuple(range(1, evidence.ndim))
     above = (evidence - evidence.mean(places, keepdim=True)).clamp(min=0)
     mean = above.mean(places, keepdim=True)
     return torch.where(mean > 0, above / mean.clamp(min=torch.finfo(mean.dtype).tiny), 1.0)
+
+
+def evidence_ranks(evidence: Tensor, size: Sequence[int]) -> Tensor | None:
+    """The ranks of all pixels, from 0 to 1, in evidence brought to the size of the image, (N, 1, H, W).
+
+    Of equal values the first in raster order has the lower rank. ``None`` where places are tokens that form no grid.
+    """
+    if evidence.ndim == 3:
+        side = math.isqrt(evidence.shape[1])
+        extra = evidence.shape[1] - side * side  # such as a class token, which comes first
+        if side < 2 or extra > 1:
+            return None
+        evidence = evidence[:, extra:].reshape(len(evidence), 1, side, side)
+    large = F.interpolate(evidence, tuple(size), mode="bilinear", align_corners=False).flatten(1)
+    order = large.argsort(dim=1, stable=True)
+    places = torch.arange(large.shape[1], dtype=large.dtype, device=large.device) / (large.shape[1] - 1)
+    return torch.empty_like(large).scatter_(1, order, places.expand_as(large)).view(len(evidence), 1, *size)

@@ -112,14 +112,15 @@ def evaluate(output: Any, target: Target, chosen: Tensor, score: Score) -> Tenso
     return phi
 
 
-def relative_score(output: Any, target: Target, chosen: Tensor, score: Score) -> Tensor:
+def relative_score(output: Any, target: Target, chosen: Tensor, score: Score, rivals: float = 1.0) -> Tensor:
     """A number whose gradient has the direction of φ's, also where a softmax is so near 1 that 1 − φ vanishes.
 
-    ∂φ_c/∂z is φ_c·Σ_{j≠c} p_j at c and −φ_c·p_j at j ≠ c: up to its scale that of Σ_{j≠c} s_j·(z_c − z_j), where s,
-    held fixed, is the softmax over the other classes. Arguments as for `evaluate`.
+    ∂φ_c/∂z is φ_c·Σ_{j≠c} p_j at c and −φ_c·p_j at j ≠ c: up to its scale that of z_c − Σ_{j≠c} s_j·z_j, where s, held
+    fixed, is the softmax over the other classes. With `rivals` below 1 these count for less; at 0 it is the logit.
+    Other arguments as for `evaluate`.
     """
     if callable(target) or score != "softmax":
         return evaluate(output, target, chosen, score)
     logits, own = logits_of(output, len(chosen)), chosen[:, None]
     others = logits.detach().scatter(1, own, -torch.inf).softmax(1)
-    return (others * (logits.gather(1, own) - logits)).sum(1)
+    return logits.gather(1, own)[:, 0] - rivals * (others * logits).sum(1)

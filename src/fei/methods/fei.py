@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from fei.core.attribution import FEI
 from fei.core.clipgrad import Block, Matching, Rule
+from fei.core.evidence import Evidence
 from fei.core.explanation import Explanation
 from fei.core.optimization import Watcher
+from fei.core.scoring import Target
 from fei.methods._call import MethodCall, called_with
 
 
@@ -51,12 +53,17 @@ class FEIMethod:
         """Attribution maps (N, 1, H, W); see `fei.methods.Method`."""
         return self.explain(**vars(call)).maps
 
+    def weigh(self, model: nn.Module, found: Explanation, target: Target = None) -> Evidence:
+        """What the masks keep of the score; see `fei.FEI.weigh`."""
+        return self._explainer(model).weigh(found, target)
+
     @called_with(WatchedCall)
     def explain(self, call: WatchedCall) -> Explanation:
         """Masks, maps and traces; see `fei.FEI.explain`."""
         given = dict(vars(call))
         explainer, inputs, reference = self._explainer(given.pop("model")), given.pop("inputs"), given.pop("reference")
-        return explainer.explain(inputs, baselines=reference, internal_batch_size=given.pop("batch_size"), **given)
+        size = given.pop("batch_size")
+        return explainer.explain(inputs, baselines=reference, internal_batch_size=size, evidence=False, **given)
 
 
 def stays_in_original_range(reference: Tensor, activation: Tensor) -> Tensor:

@@ -13,8 +13,7 @@ from fei.core.checks import check_between, check_count, one_of
 from fei.core.scoring import Score
 from fei.methods._baseline import Baseline, Task, checked
 from fei.methods.cam import features_at, upsample
-from fei.protocols import normalised_zero
-from fei.references import References
+from fei.references import References, normalised_zero
 
 _SCORES: dict[str, Score] = {"probability": "softmax", "channel-softmax": "logit"}
 _FILL = one_of("mean", "black", "reference")

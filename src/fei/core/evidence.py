@@ -1,0 +1,108 @@
+"""Is there anything in the picture that speaks for the class? What the masks keep of its score, against chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fei.core.randomness import generator_for
+
+LEAST = 0.02  # of the score, beyond what random masks keep
+_BLUR = 16 / 224  # σ of the random masks over the longer side
+_DRAWS = 2
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is left of a class's score when only the pixels of a mask are shown, over references not optimised with.
+
+    Attributes:
+        kept: φ with each mask, cut to its largest values by its own area, (N, masks).
+        chance: φ with smooth random masks of the same area.
+        whole: φ on the whole image, (N,).
+    """
+
+    kept: Tensor
+    chance: Tensor
+    whole: Tensor
+
+    @property
+    def gain(self) -> Tensor:
+        """The most that a mask keeps beyond chance, (N,)."""
+        return (self.kept - self.chance).amax(1)
+
+    @property
+    def found(self) -> Tensor:
+        """Whether something in the image speaks for the class, (N,): a mask keeps at least .02 beyond chance."""
+        return self.gain >= LEAST
+
+
+def silence(label: str, probability: float) -> str:
+    """What is said where nothing was found."""
+    return f"nothing in this picture speaks for '{label}' ({probability:.1%})"
+
+
+@torch.no_grad()
+def measure_evidence(
+    score: Callable[[Tensor, Tensor], Tensor],
+    images: Tensor,
+    alphas: Tensor,
+    fills: list[Tensor],
+    digests: list[str],
+    seed: int,
+    rows: int,
+) -> Evidence:
+    """See what masks keep.
+
+    Args:
+        score: φ of rows, given what the network is to see and which image each row belongs to.
+        images: (N, C, H, W).
+        alphas: Their masks, (N, masks, channels, H, W).
+        fills: What replaces pixels, each broadcastable to the images.
+        digests: Of the images, for random masks of their own.
+        seed: Of the random masks.
+        rows: How many go through the network at a time.
+    """
+    masks = alphas.mean(2)
+    pixels = masks.shape[2] * masks.shape[3]
+    counts = (masks.flatten(2).double().mean(-1) * pixels).round().long().clamp(1, pixels)
+    kept, chance, whole = [], [], []
+    for number, image in enumerate(images):
+        draws = [_smooth_noise(masks.shape[2:], seed, digests[number], str(i)).to(masks) for i in range(_DRAWS)]
+        shuffle = torch.randperm(pixels, generator=generator_for(seed, digests[number], "evidence")).to(masks.device)
+        own = [_largest(mask, int(count), shuffle) for mask, count in zip(masks[number], counts[number], strict=True)]
+        random = [_largest(draw, int(count), shuffle) for draw in draws for count in counts[number]]
+        shown = torch.stack([*own, *random])[:, None]
+        phi = torch.stack(
+            [_scored(score, torch.where(shown, image, fill[number]), number, rows) for fill in fills]
+        ).mean(0)
+        kept.append(phi[: len(own)])
+        chance.append(phi[len(own) :].view(_DRAWS, -1).mean(0))
+        whole.append(_scored(score, image[None], number, rows))
+    return Evidence(torch.stack(kept), torch.stack(chance), torch.cat(whole))
+
+
+def _scored(score: Callable[[Tensor, Tensor], Tensor], batch: Tensor, number: int, rows: int) -> Tensor:
+    parts = [score(part, torch.full((len(part),), number, device=part.device)) for part in batch.split(rows)]
+    return torch.cat(parts).double()
+
+
+def _largest(values: Tensor, count: int, shuffle: Tensor) -> Tensor:
+    """Which pixels have the `count` largest values; of equal ones, those that come first in a shuffle."""
+    flat = values.flatten()
+    order = shuffle[flat[shuffle].argsort(descending=True, stable=True)]
+    chosen = torch.zeros_like(flat, dtype=torch.bool)
+    chosen[order[:count]] = True
+    return chosen.view(values.shape)
+
+
+def _smooth_noise(size: Any, seed: int, digest: str, purpose: str) -> Tensor:
+    from fei.references import gaussian_blur
+
+    noise = torch.rand(1, 1, *size, generator=generator_for(seed, digest, f"evidence/{purpose}"))
+    sigma = max(size) * _BLUR
+    return gaussian_blur(noise, sigma, max(1, round(2.5 * sigma)))[0, 0]
