@@ -41,7 +41,7 @@ class FEI:
         model: A classifier in evaluation mode, (N, C, H, W) to logits (N, classes). It is only ever called. What
             torch.compile, DataParallel or DistributedDataParallel wraps is explained itself.
         variant: Clipping rule: "vm" (the paper's recommendation), "ivm", "avm", "ibm", "bm", "abm" or "none". Without
-            one it is "vm", and without a preset too it is the flagship, preset "fei".
+            one it is the preset's, and without a preset too it is the flagship, preset "fei".
         preset: Where options left at ``None`` come from: "fei" (about its class, with fresh references), "fast" (the
             paper's method in fewer steps; the default with a variant) or "paper".
         quantiles: Q, in increasing order inside (0,1).
@@ -51,8 +51,7 @@ class FEI:
         constraint: How the area is held: "penalty" (the equation above, Adam), "projection" (exact, with steps
             proportional to the gradient), and for ablations "l1" (β‖α‖₁) and "none", with one mask and no quantiles.
         reduction: Σα in the penalty as "sum" or "mean".
-        init: Where α starts: "zero", "area" (uniform, of the right area), "evidence" (where the class has its evidence
-            at the last feature layer; with a focus) or a number.
+        init: Where α starts: "zero", "area" (uniform, of the right area) or a number.
         nesting: "independent" masks, or "cumulative": the mask of a larger quantile inside that of a smaller one.
         sites: Where gradients are clipped, see `fei.core.sites.find_sites`.
         residual: What is clipped at residual additions, likewise.
@@ -68,6 +67,8 @@ class FEI:
         focus: How far masks are led to where in the image the class has its evidence, from 0 (the paper) to 1: the
             gradient at the last feature layer is weighted by (1 − focus) + focus·W, see
             `fei.core.relevance.evidence_weights`.
+        prior: How much the evidence of the class at the last feature layer counts in the map beside the masks, from 0
+            (the paper) to 1: M = (mean over q of α_q + prior·ranks of the evidence) / (1 + prior).
         smooth: σ in pixels of the Gaussian that smooths each mask's gradient; 0 (the paper) for none.
         reference: R where a call gives no `baselines`, by name: "color" (the paper), "color:resample", …, see
             `fei.Reference`.
@@ -98,6 +99,7 @@ class FEI:
         seed: int = 0,
         contrast: float | None = None,
         focus: float | None = None,
+        prior: float | None = None,
         smooth: float | None = None,
         reference: str | None = None,
     ) -> None:
@@ -199,7 +201,7 @@ class FEI:
         digests = [image_digest(image) for image in x]
         given = only(baselines, "baselines")
         references = References(settings.reference if given is None else given, x, digests, self.model, seed)
-        focus = self._find_focus(flow, x, notes) if settings.focus else None
+        focus = self._find_focus(flow, x, notes) if settings.focus or settings.prior else None
         kept = sites if focus is None else [*sites, focus]
         pathway = Pathway(self.model, sites, self.rule, folding_that_holds(self.model, flow, kept, x[:1]), focus)
         results = []
@@ -223,7 +225,7 @@ class FEI:
             "channels_last": layout_of(x) is torch.channels_last,
             "versions": {"fei": __version__, "torch": str(torch.__version__)},
         }
-        found = _collect(results, pathway.sites, x, references.values, config)
+        found = _collect(results, pathway.sites, x, references.values, config, settings.prior)
         return replace(found, evidence=self.weigh(found, target)) if evidence else found
 
     def weigh(self, found: Explanation, target: Target = None) -> Evidence:
@@ -328,7 +330,12 @@ def _groups(
 
 
 def _collect(
-    results: list[tuple[Result, int]], sites: list[Site], x: Tensor, reference: Tensor, config: dict[str, Any]
+    results: list[tuple[Result, int]],
+    sites: list[Site],
+    x: Tensor,
+    reference: Tensor,
+    config: dict[str, Any],
+    prior: float,
 ) -> Explanation:
     def together(field: str) -> Tensor:
         return torch.cat([getattr(result, field)[:real] for result, real in results])
@@ -343,6 +350,8 @@ def _collect(
     }
     trace = Trace(phi, together("area"), together("stopped"), clipped)
     maps = alphas.mean((1, 2)).unsqueeze(1)
+    if prior and results[0][0].ranks is not None:
+        maps = (maps + prior * together("ranks").to(maps)) / (1 + prior)
     constant = int((maps.flatten(1) == maps.flatten(1)[:, :1]).all(1).sum())
     if constant:
         config["notes"].append(

@@ -47,7 +47,7 @@ class Explanation:
     """The result of `FEI.explain`.
 
     Attributes:
-        maps: Attribution maps M = mean over quantiles of α, (N, 1, H, W).
+        maps: Attribution maps M = mean over quantiles of α, (N, 1, H, W), and with a `prior` the evidence of the class.
         alphas: One mask per quantile, (N, masks, 1, H, W), or with the colour channels apart (N, masks, C, H, W).
         target: The explained class of each image, (N,); the model's top class where none was given.
         inputs: The images.

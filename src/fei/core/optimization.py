@@ -20,8 +20,7 @@ from fei.references import gaussian_blur
 Watcher = Callable[[int, Tensor], None]
 
 _SETTLE = 10  # early stopping compares masks this many steps apart
-_RIVALS = 0.5  # how much other classes count in a class's evidence, see `fei.core.scoring.relative_score`
-_RAMP = 0.2  # the share of pixels, by rank, over which masks fall from 1 to 0 that start from the evidence
+_RIVALS = 0.6  # how much other classes count in a class's evidence, see `fei.core.scoring.relative_score`
 _REACH = 2.5  # of a Gaussian, in σ
 
 
@@ -56,6 +55,7 @@ class Result:
     area: Tensor
     stopped: Tensor
     shares: dict[int, Tensor]
+    ranks: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,9 @@ class Optimization:
         area.append(self._area())
         missing = s.steps + 1 - len(phi)
         phi, area = phi + phi[-1:] * missing, area + area[-1:] * missing
-        return Result(self._update.alpha, self._chosen, torch.stack(phi, -1), torch.stack(area, -1), stopped, shares)
+        return Result(
+            self._update.alpha, self._chosen, torch.stack(phi, -1), torch.stack(area, -1), stopped, shares, self._ranks
+        )
 
     def _start(self) -> Update:
         s, x = self._settings, self._group.images
@@ -131,10 +133,7 @@ class Optimization:
         alpha = torch.full(
             (len(x), self._masks, self._group.mask_channels, *x.shape[2:]), level, dtype=dtype, device=x.device
         )
-        if areas is not None and s.init == "evidence" and self._ranks is not None:
-            # a ramp over the edge of the largest values; the projection then meets the area
-            alpha += ((self._ranks[:, None] - 1 + areas.view(1, -1, 1, 1, 1)) / _RAMP + 0.5).to(alpha)
-        elif areas is not None and s.init in {"area", "evidence"}:
+        if s.init == "area" and areas is not None:
             alpha += areas.view(1, -1, 1, 1, 1)
         nested = s.nesting == "cumulative"
         if s.constraint == "projection" and areas is not None:

@@ -15,12 +15,12 @@ from fei.errors import InputError
 PAPER_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 PRESETS: dict[str, dict[str, Any]] = {
     "fei": {
+        "variant": "ibm",
         "constraint": "projection",
-        "steps": 10,
-        "lr": 0.05,
-        "init": "evidence",
+        "steps": 20,
         "focus": 1.0,
-        "smooth": 2.0,
+        "prior": 0.5,
+        "smooth": 3.0,
         "reference": "color+clouds:resample",
     },
     "fast": {"constraint": "projection", "steps": 20},
@@ -60,6 +60,7 @@ class Settings:
     seed: int
     contrast: float = 0.0
     focus: float = 0.0
+    prior: float = 0.0
     smooth: float = 0.0
     reference: str = "color"
 
@@ -82,7 +83,7 @@ class Settings:
 
 
 # What came after version 0.1, with the value at which it does nothing.
-LATER: dict[str, Any] = {"contrast": 0.0, "focus": 0.0, "smooth": 0.0, "reference": "color"}
+LATER: dict[str, Any] = {"contrast": 0.0, "focus": 0.0, "prior": 0.0, "smooth": 0.0, "reference": "color"}
 _COMMON = {"variant": "vm", "quantiles": PAPER_QUANTILES, "early_stop": None} | LATER
 
 
@@ -117,7 +118,7 @@ def _check(s: Settings) -> None:
     check_size("beta", s.beta)
     check_size("lr", s.lr)
     check_size("smooth", s.smooth)
-    for name in ("contrast", "focus"):
+    for name in ("contrast", "focus", "prior"):
         if not (is_number(getattr(s, name)) and 0 <= getattr(s, name) <= 1):
             raise InputError(f"`{name}` is {getattr(s, name)!r}; give a number from 0 (the paper) to 1.")
     if not isinstance(s.reference, str):
@@ -129,12 +130,10 @@ def _check(s: Settings) -> None:
     if isinstance(s.seed, bool) or not isinstance(s.seed, int):
         raise InputError(f"`seed` must be a whole number; got {s.seed!r}.")
     if isinstance(s.init, str):
-        check_choice("init", s.init, ("zero", "area", "evidence"))
+        check_choice("init", s.init, ("zero", "area"))
     elif not (is_number(s.init) and 0 <= s.init <= 1):
-        raise InputError(f"`init` must be 'zero', 'area', 'evidence' or a number in [0,1]; got {s.init!r}.")
-    if s.init == "evidence" and not s.focus:
-        raise InputError("`init='evidence'` needs the evidence of the class; give a `focus` above 0, or init='area'.")
-    if s.one_mask and s.init in ("area", "evidence"):
-        raise InputError(f"`init={s.init!r}` needs an area; constraint={s.constraint!r} has none; give a number.")
+        raise InputError(f"`init` must be 'zero', 'area' or a number in [0,1]; got {s.init!r}.")
+    if s.one_mask and s.init == "area":
+        raise InputError(f"`init='area'` needs an area; constraint={s.constraint!r} has none, pass 'zero' or a number.")
     if s.one_mask and s.nesting == "cumulative":
         raise InputError(f"`nesting='cumulative'` needs several masks; constraint={s.constraint!r} has only one.")

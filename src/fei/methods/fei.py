@@ -44,6 +44,11 @@ class FEIMethod:
         return FEI(model, self.variant, **self.options)
 
     @property
+    def name(self) -> str:
+        """The name it is registered under."""
+        return "fei" if self.variant is None else self.variant if self.variant == "fgvis" else f"fei-{self.variant}"
+
+    @property
     def config(self) -> dict[str, Any]:
         """All settings as plain data, those of the preset included."""
         return self._explainer(nn.Identity()).config

@@ -8,13 +8,14 @@ counts as a success of the method, which is to its discredit, where the target i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from fei.core.checks import check_batch_size, check_count, check_mode
+from fei.core.explanation import Explanation
 from fei.core.randomness import seed_of
 from fei.core.scoring import logits_of
 from fei.errors import InputError
@@ -97,6 +98,9 @@ def black_image(
 ) -> BlackImage:
     """Ask a method for the evidence of random classes in a black image.
 
+    A method that draws references itself, as the flagship does, optimises with its own; the trial's colour is then what
+    its masks are tried on.
+
     A trial's class and colour depend on the seed and the trial's number alone, so that all methods, and any number of
     trials, meet the same ones.
 
@@ -117,23 +121,27 @@ def black_image(
     rows = check_batch_size(batch_size)
     setup = Trials(model, black, targets, references, trials, seed_of(generator))
     x, drawn = setup.x, setup.draw()
+    own = str(getattr(optimiser, "config", {}).get("reference", "")).endswith(":resample")
     outcomes: list[tuple[bool, float]] = []
     config: Mapping[str, Any] = {}
     with reporter(progress, len(drawn)) as tick:
         for first in range(0, len(drawn), _CHUNK):
             chunk = drawn[first : first + _CHUNK]
+            colours = torch.stack([trial.reference for trial in chunk])
             with part(tick, len(chunk)) as report:
                 explanation = optimiser.explain(
                     model,
                     x.repeat(len(chunk), 1, 1, 1),
                     torch.tensor([trial.target for trial in chunk], device=x.device),
-                    reference=torch.stack([trial.reference for trial in chunk]),
+                    reference=None if own else colours,
                     # a fresh one each time: what a method draws must not depend on the chunks before
                     generator=None if generator is None else torch.Generator().manual_seed(generator.initial_seed()),
                     batch_size=rows,
                     progress=report,
                 )
             config = getattr(explanation, "config", {}).get("settings", {})
+            if own:
+                explanation = replace(cast(Explanation, explanation), reference=colours)
             images = _perturbed(explanation, name, chunk, x)
             # one trial at a time, so that the shape of a batch does not depend on the chunk
             outcomes += [_outcome(model, i, t.target, rows) for i, t in zip(images, chunk, strict=True)]
@@ -163,8 +171,7 @@ def black_image(
 def optimisation_method(method: str | OptimisationMethod) -> tuple[str, OptimisationMethod]:
     """A method's name, and the method; refused if it does not optimise a perturbed image."""
     made: Any = create(method) if isinstance(method, str) else method
-    variant = getattr(made, "variant", None)
-    known = method if isinstance(method, str) else getattr(made, "name", f"fei-{variant}" if variant else None)
+    known = method if isinstance(method, str) else getattr(made, "name", None)
     name = known.lower() if isinstance(known, str) else type(made).__name__
     if not callable(getattr(made, "explain", None)):
         fitting = [entry for entry in available() if describe(entry).family == "optimisation"]

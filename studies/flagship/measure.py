@@ -1,0 +1,154 @@
+"""Measure the flagship against cheap baselines and controls: outside, inside, class, weights, seeds, mosaics, black.
+
+    python studies/flagship/measure.py NETWORK PHOTOGRAPHS --count 40 --scores FILE [--methods fei,gradcam,…]
+
+Photographs are drawn from a folder with seed 0. Each number is a line of JSON, written as it comes; what a file holds
+already is not computed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import fei
+from fei import metrics
+from fei.models import Classifier
+
+CHEAP = ["gradcam", "gradcam++", "layercam", "xgradcam", "liftcam", "fgvce", "saliency", "guided-backprop"]
+CONTROLS = ["random", "smooth-noise", "centre", "brightness", "edges"]
+# Those that are compared where a number takes long: RISE's protocol has 450 passes for each map.
+FEW = ["fei", "gradcam", "gradcam++", "layercam", "xgradcam", "liftcam"]
+RISE_PHOTOGRAPHS, GRID_CONFIDENCE = 12, 0.9
+
+
+class Scores:
+    """Lines of JSON in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        self._known = {self._key(json.loads(line)) for line in lines}
+
+    @staticmethod
+    def _key(row: dict[str, Any]) -> tuple[str, ...]:
+        return tuple(row[name] for name in ("network", "photograph", "method", "kind"))
+
+    def add(self, row: dict[str, Any], compute: Callable[[], dict[str, float]]) -> None:
+        """Compute and write a row, unless it is there."""
+        if self._key(row) in self._known:
+            return
+        started = time.perf_counter()
+        numbers = {name: round(value, 6) for name, value in compute().items()}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row | {"seconds": round(time.perf_counter() - started, 2)} | numbers) + "\n")
+
+
+def drawn(folder: Path, count: int) -> list[Path]:
+    """Photographs drawn with seed 0."""
+    photographs = sorted(folder.glob("*/*.JPEG"))
+    random.Random(0).shuffle(photographs)
+    return photographs[:count]
+
+
+def seeded() -> torch.Generator:
+    """The generator of every measurement."""
+    return torch.Generator().manual_seed(0)
+
+
+def on_photograph(model: Classifier, x: Tensor, method: str, number: int) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The measurements of one method on one photograph, by kind."""
+    kept: dict[str, Tensor] = {}
+    made = fei.methods.create(method)
+
+    def maps() -> Tensor:
+        if "map" not in kept:
+            kept["map"] = made(model, x, generator=seeded())
+        return kept["map"]
+
+    def scores() -> dict[str, float]:
+        started = time.perf_counter()
+        found = maps()
+        seconds = time.perf_counter() - started
+        last = model.feature_layers[-1]
+        measured = metrics.evaluate(model, x, found, layers=[last], protocol="held-out", relevance=True)
+        inside = {name: values.item() for name, values in measured.internal[last].numbers.items()}
+        outside = {"insertion": measured.insertion.auc.item(), "deletion": measured.deletion.auc.item()}
+        return outside | inside | {"ties": measured.insertion.ties.item(), "map_seconds": seconds}
+
+    def rise() -> dict[str, float]:
+        found = metrics.evaluate(model, x, maps(), layers=[], protocol="rise")
+        return {"insertion": found.insertion.auc.item(), "deletion": found.deletion.auc.item()}
+
+    def trust() -> dict[str, float]:
+        common = {"maps": maps(), "generator": seeded()}
+        classes = metrics.class_sensitivity(model, made, x, **common)
+        return {
+            "random_class": classes.random.correlation.item(),
+            "runner_up": classes.runner_up.correlation.item(),
+            "seeds": metrics.stability(model, made, x, **common).correlation.item(),
+            "classifier": metrics.classifier_randomization(model, made, x, **common).correlation.item(),
+        }
+
+    yield "held-out", scores
+    if method not in CONTROLS:
+        yield "trust", trust
+    if method in FEW and number < RISE_PHOTOGRAPHS:
+        yield "rise", rise
+
+
+def whole(model: Classifier, x: Tensor, method: str, trials: int) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The measurements of one method on all photographs together."""
+
+    def grid() -> dict[str, float]:
+        found = metrics.grid_pointing_game(model, method, x, size=2, confidence=GRID_CONFIDENCE, generator=seeded())
+        return {"rank": found.rank.mean().item(), "energy": found.energy.mean().item(), "mosaics": len(found.rank)}
+
+    def black() -> dict[str, float]:
+        found = metrics.black_image(model, method, trials=trials, generator=seeded())
+        return {"fired": float(found.success.sum()), "trials": trials, "largest": found.phi.max().item()}
+
+    if method in FEW:
+        yield "grid", grid
+    if method == "fei" and trials:
+        yield "black image", black
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description="Measure the flagship against baselines and controls.")
+    parser.add_argument("network", help="what fei.models.load takes")
+    parser.add_argument("photographs", type=Path, help="a folder of folders of photographs")
+    parser.add_argument("--name", required=True, help="what to call the network")
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--trials", type=int, default=30, help="of the black-image test")
+    parser.add_argument("--methods", default=",".join(["fei", *CHEAP, *CONTROLS]))
+    parser.add_argument("--scores", type=Path, required=True)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    model = fei.models.load(options.network).eval()
+    scores = Scores(options.scores)
+    photographs = drawn(options.photographs, options.count)
+    inputs = [model.preprocess(file)[None] for file in photographs]
+    methods = options.methods.split(",")
+    for method in methods:
+        for number, (file, x) in enumerate(zip(photographs, inputs, strict=True)):
+            for kind, compute in on_photograph(model, x, method, number):
+                row = {"network": options.name, "photograph": file.stem, "method": method, "kind": kind}
+                scores.add(row, compute)
+        for kind, compute in whole(model, torch.cat(inputs), method, options.trials):
+            scores.add({"network": options.name, "photograph": "all", "method": method, "kind": kind}, compute)
+        print(f"{options.name}: {method}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
