@@ -3,6 +3,7 @@
 import pytest
 import torch
 from networks import pictures, small_cnn
+from scipy.ndimage import gaussian_filter
 from test_contrast import network
 from torch import nn
 
@@ -134,7 +135,7 @@ def test_without_it_nothing_changes():
     model, x = small_cnn(), pictures()
     plain, none = (fei.FEI(model, "vm", steps=3, **more).explain(x) for more in ({}, {"focus": 0.0}))
     assert torch.equal(plain.alphas, none.alphas)
-    assert not {"focus", "reference", "contrast"} & set(plain.config["settings"])
+    assert not {"focus", "prior", "smooth", "reference", "contrast"} & set(plain.config["settings"])
     assert "focus" not in plain.config
     some = fei.FEI(model, "vm", steps=3, focus=0.5).explain(x)
     assert (some.config["settings"]["focus"], some.config["focus"]) == (0.5, "5")
@@ -144,8 +145,9 @@ def test_without_it_nothing_changes():
 def test_the_flagship_is_what_nothing_else_was_asked_for():
     model = small_cnn()
     flagship = fei.FEI(model).config
-    assert flagship == fei.FEI(model, "vm", preset="fei").config == fei.methods.create("fei").config
-    assert (flagship["preset"], flagship["focus"], flagship["reference"]) == ("fei", 1.0, "color:resample")
+    assert flagship == fei.FEI(model, "ibm", preset="fei").config == fei.methods.create("fei").config
+    chosen = {"variant": "ibm", "preset": "fei", "steps": 20, "focus": 1.0, "prior": 0.5, "smooth": 3.0}
+    assert chosen | {"reference": "color+clouds:resample"} == {name: flagship[name] for name in [*chosen, "reference"]}
     assert fei.FEI(model, steps=40).config == flagship | {"steps": 40}
     for fast in (fei.FEI(model, "vm"), fei.FEI(model, preset="fast"), fei.methods.create("fei-vm")):
         assert (fast.config["preset"], "focus" in fast.config, "reference" in fast.config) == ("fast", False, False)
@@ -155,7 +157,7 @@ def test_the_flagship_is_what_nothing_else_was_asked_for():
 
 def test_the_callers_reference_replaces_that_of_the_settings():
     model, x = small_cnn(), pictures()
-    assert fei.FEI(model, steps=2).explain(x).config["reference"] == {"kind": "color", "resample": True}
+    assert fei.FEI(model, steps=2).explain(x).config["reference"] == {"kind": "color+clouds", "resample": True}
     given = fei.FEI(model, steps=2).explain(x, baselines="noise")
     assert given.config["reference"] == {"kind": "noise", "resample": False}
     fixed = fei.FEI(model, "vm", steps=2, reference="noise").explain(x)
@@ -224,3 +226,32 @@ def test_named_feature_layers_are_those_focused_on():
     model = Classifier(small_cnn(), input_size=16, feature_layers=["1"]).eval()
     found = fei.FEI(model, steps=1).explain(torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0)))
     assert found.config["focus"] == "network.1"
+
+
+def test_the_evidence_is_a_member_of_the_map():
+    """M = (mean of the masks + prior · ranks) / (1 + prior), by hand."""
+    model, x = Colours().eval(), two_colours()
+    found = fei.FEI(model, "vm", steps=2, prior=0.25).explain(x, RED)
+    masks = found.alphas.mean((1, 2))[:, None]
+    ranks = (found.maps * 1.25 - masks) / 0.25
+    assert ranks.flatten().sort().values.tolist() == pytest.approx(
+        torch.linspace(0, 1, ranks.numel()).tolist(), abs=1e-4
+    )
+    assert ranks[..., 2:10].min() > ranks[..., 14:22].max()  # the evidence for red is to the left
+    plain = fei.FEI(model, "vm", steps=2).explain(x, RED)
+    assert torch.equal(plain.alphas, found.alphas)  # the masks are what they were
+
+
+def test_smoothed_steps_by_hand():
+    """One step of a uniform mask goes along the blurred gradient."""
+    model, x = small_cnn(), pictures(1)
+    steps = {"steps": 1, "quantiles": [0.5]}
+    plain, smooth = (fei.FEI(model, "none", smooth=s, **steps).explain(x, 1, 0.2) for s in (0.0, 2.0))
+    leaf = torch.lerp(torch.full_like(x, 0.2), x, 0.5).requires_grad_()
+    (gradient,) = torch.autograd.grad(model(leaf).softmax(1)[0, 1], leaf)
+    along = (gradient * (x - 0.2)).sum(1, keepdim=True)
+    blurred = torch.from_numpy(gaussian_filter(along[0, 0].double().numpy(), 2.0, mode="nearest", radius=5))
+    moved = (smooth.alphas[0, 0, 0] - 0.5).double().flatten()
+    inside = (moved.abs() < 0.499).nonzero()[:, 0]
+    assert torch.corrcoef(torch.stack([moved[inside], blurred.flatten()[inside]]))[0, 1] > 0.999
+    assert not torch.allclose(plain.alphas, smooth.alphas, atol=0.05)

@@ -103,7 +103,7 @@ def test_resampling_reaches_the_optimisation():
 
 
 def test_refusals():
-    with pytest.raises(InputError, match="is not random; resample color, noise or a mixture"):
+    with pytest.raises(InputError, match="is not random; resample color, noise, clouds or a mixture"):
         Reference("black", resample=True)
     with pytest.raises(InputError, match=r"The mixture 'color\+blur' needs a draw at each step; give 'color\+blur:res"):
         Reference("color+blur")
