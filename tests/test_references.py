@@ -11,7 +11,7 @@ import fei
 from fei.core.randomness import generator_for, image_digest
 from fei.data import demo_image
 from fei.errors import InputError
-from fei.references import Reference, References, another_photograph, blur
+from fei.references import Reference, References, another_photograph, blur, clouds
 
 
 class Pixels(nn.Module):
@@ -176,3 +176,23 @@ def test_another_photograph_in_an_unknown_space_has_the_images_mean_and_spread()
     for drawn, image in zip(found, x, strict=True):
         torch.testing.assert_close(torch.std_mean(drawn, (1, 2)), torch.std_mean(image, (1, 2)), rtol=1e-3, atol=1e-3)
     assert another_photograph(torch.ones(1, 3, 1, 1), small_cnn()).flatten().tolist() == [1, 1, 1]
+
+
+def test_clouds_have_the_spectrum_of_photographs():
+    """Power falls with the square of the frequency; deviation and correlation of channels are as documented."""
+    side = 64
+    drawn = torch.stack([clouds((3, side, side), torch.Generator().manual_seed(seed)) for seed in range(60)]).double()
+    assert drawn.min() >= 0
+    assert drawn.max() <= 1
+    around = drawn - drawn.mean((2, 3), keepdim=True)
+    assert around.std((2, 3)).mean().item() == pytest.approx(0.22, abs=0.02)
+    correlation = torch.stack([torch.corrcoef(one.flatten(1))[0, 1] for one in around]).mean().item()
+    assert correlation == pytest.approx(0.6, abs=0.06)
+    power = torch.fft.rfft2(around).abs().square().mean((0, 1))[0, 1:]
+    frequency = torch.fft.rfftfreq(side, dtype=torch.float64)[1:]
+    few = slice(1, 16)  # what is cut off adds a little of high frequencies
+    slope = torch.linalg.lstsq(
+        torch.stack([frequency[few].log(), torch.ones(15, dtype=torch.float64)], 1), power[few].log()[:, None]
+    ).solution[0]
+    assert slope.item() == pytest.approx(-2, abs=0.25)
+    assert clouds((1, 1, 1), torch.Generator().manual_seed(0)).shape == (1, 1, 1)
