@@ -323,15 +323,18 @@ def test_perturbed_images_of_another_shape_are_refused():
 
 
 def test_a_method_with_references_of_its_own_is_tried_on_the_trials_colour():
-    model, white = classifier(Brightness()), torch.ones(1, 3, 1, 1)
-    method = methods.create("fei", steps=2)
-    found = black_image(model, method, trials=2, targets=1, references=white)
+    model, white = classifier(small_cnn()), torch.ones(1, 3, 1, 1)
     x = torch.zeros(1, 3, SIDE, SIDE)
-    own = method.explain(model, x, 1)  # with its own references, not with white
+    with torch.no_grad():
+        seen = {int(model(image).argmax()) for image in (x, white.expand_as(x))}
+    target = min(set(range(5)) - seen)
+    method = methods.create("fei", steps=2)
+    found = black_image(model, method, trials=2, targets=target, references=white)
+    own = method.explain(model, x, target)  # with its own references, not with white
     assert own.config["reference"] == {"kind": "color+clouds", "resample": True}
     shown = 1 - own.alphas[0]  # black where the mask is, white elsewhere
     with torch.no_grad():
         logits = model(shown.expand(-1, 3, -1, -1))
-    assert found.success.tolist() == [bool((logits.argmax(1) == 1).any())] * 2
-    assert found.phi.tolist() == pytest.approx([logits.softmax(1)[:, 1].max().item()] * 2, rel=1e-5)
+    assert found.success.tolist() == [bool((logits.argmax(1) == target).any())] * 2
+    assert found.phi.tolist() == pytest.approx([logits.softmax(1)[:, target].max().item()] * 2, rel=1e-5)
     assert found.method == "fei"
