@@ -72,7 +72,8 @@ function cellOf(number, image, panel) {
       h("span", { class: "caption" }, h("span", { class: "name" }, name),
         ...(panel ? [h("span", { class: "slot-buttons" }, ...slotButtons(number, name))] : [])),
       h("span", { class: "reading" }), panel ? badgeOf(panel.blackImage) : null,
-      panel?.evidence ? h("span", { class: "evidence" }, `${capital(panel.evidence.sentence)}.`) : null));
+      panel?.evidence ? h("span", { class: panel.evidence.found ? "evidence" : "evidence silent" },
+        `${capital(panel.evidence.sentence)}.`) : null));
 }
 
 /** Where a map changes with the seed. */
