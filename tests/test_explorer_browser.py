@@ -11,11 +11,12 @@ from test_explorer import HOSTILE
 from waiting import PATIENCE
 
 import fei
+from fei.core.evidence import Evidence
 from fei.metrics.perturbation import Perturbations, PerturbedRow
 from fei.models import Classifier
 from fei.report import photo
 from fei.report.explorer import write_explorer
-from fei.service import collect
+from fei.service import Inquiry, collect, look
 
 pytestmark = pytest.mark.slow
 
@@ -400,6 +401,102 @@ def test_axe_finds_nothing_serious(browser, file, scheme, viewport):
 def test_nothing_is_wider_than_the_window(browser, file, width):
     with Visit(browser, file, viewport={"width": width, "height": 844}) as visit:
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+# Classes of one photograph, evidence, stability
+
+
+@pytest.fixture(scope="module")
+def classes(classifier, images):
+    """Two photographs, and two classes of each; the first class of the first has no evidence, and is made again."""
+    inquiry = Inquiry(classifier, {"fei-vm": fei.methods.create("fei-vm", steps=2)}, SEED, layers=[])
+    found = []
+    for number, name in enumerate(("first.png", "second.png")):
+        seen = replace(look(classifier, images[number : number + 1]), name=name)
+        panels = inquiry.repeat(seen, inquiry.find_classes("fei-vm", seen, [2, 0]), [2, 0])
+        for target, panel, kept in zip((2, 0), panels, (0.1, 0.9), strict=True):
+            evidence = Evidence(torch.full((1, 5), kept), torch.full((1, 5), 0.1), torch.ones(1))
+            weighed = replace(panel, explanation=replace(panel.explanation, evidence=evidence))
+            found.append(replace(inquiry, target=target).shown(seen, [weighed]))
+    return found
+
+
+@pytest.fixture
+def choice(browser, classes, tmp_path):
+    with Visit(browser, write_explorer(tmp_path / "page.html", classes)) as visit:
+        yield visit
+
+
+def test_classes_of_a_photograph_are_chosen_by_keyboard_and_kept_in_the_address(choice, browser, tmp_path):
+    page = choice.page
+    assert page.locator("#stage .row").count() == 2
+    assert page.get_by_role("group", name="Class explained").get_by_role("radio").count() == 2
+    assert choice.text("h1").startswith("c,")
+    page.locator("#class-choice input").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert choice.text("h1").startswith("a,")
+    assert "image=1" in choice.hash()
+    assert page.evaluate("document.activeElement.value") == "1"  # the focus stays
+    words = [row.inner_text() for row in page.locator("#stage h3").all()]
+    assert [word.split()[-1] for word in words] == ["a", "a"]  # the other photograph follows
+    with Visit(browser, tmp_path / "page.html", choice.hash()) as again:
+        assert again.text("h1") == choice.text("h1")
+    page.keyboard.press("c")
+    assert choice.text("h1").startswith("c,")
+    page.keyboard.press("n")
+    assert "image=2" in choice.hash()
+    assert choice.text("#summary").startswith("second.png")
+    page.locator('#class-choice label:has-text("a")').click()
+    assert "image=3" in choice.hash()
+    page.go_back()
+    assert choice.text("h1").startswith("c,")
+
+
+def test_one_class_needs_no_choice(visit):
+    assert not visit.page.locator("#class-choice").is_visible()
+
+
+def test_evidence_is_told_and_a_map_without_it_is_on_the_scale_of_masks(choice, classes):
+    from fei.report import colorize
+
+    cell = '.cell[data-image="{}"][data-method="fei-vm"]'
+    told = choice.text(f"{cell.format(0)} .evidence")
+    assert told == f"Nothing in this picture speaks for 'c' ({classes[0].probability:.1%})."
+    choice.page.locator("#opacity").fill("1")
+    painted = choice.pixels(f"{cell.format(0)} canvas")
+    expected = colorize(classes[0].panels[0].map.numpy(), (0.0, 1.0))
+    assert np.abs(painted.astype(int) - expected).max() <= 4  # one step of the palette
+    assert "0 to 1 where nothing was found" in choice.text("#ramp-text")
+    choice.page.keyboard.press("c")
+    told = choice.text(f"{cell.format(1)} .evidence")
+    assert told == "90% of the pixels keep 0.90 of its score 1.00 (random masks: 0.10)."
+
+
+def test_what_changes_with_the_seed_has_a_map_of_its_own(choice, classes):
+    from scipy.stats import rankdata
+
+    from fei.report import colorize
+
+    cell = '.cell[data-image="0"][data-changes="fei-vm"]'
+    panel = classes[0].panels[0]
+    moved = np.abs(rankdata(panel.map.numpy()) - rankdata(panel.repeated.map.numpy())).reshape(SIZE) / (24 * 32 - 1)
+    choice.page.locator("#opacity").fill("1")
+    choice.page.locator("input[value=rank]").check()  # it has no ranks of its own
+    assert np.abs(choice.pixels(f"{cell} canvas").astype(int) - colorize(moved, (0.0, 1.0))).max() <= 6
+    text = choice.text(cell)
+    assert "changes with the seed" in text
+    assert f"rank correlation {panel.repeated.correlation:.2f}" in text
+    assert f"with seed {SEED + 1}." in text
+    choice.page.locator("#chips label", has_text="fei-vm").click()
+    assert choice.page.locator(cell).count() == 0
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_axe_finds_nothing_serious_in_a_choice_of_classes(browser, classes, tmp_path, viewport):
+    file = write_explorer(tmp_path / "page.html", classes)
+    with Visit(browser, file, viewport=viewport, bypass_csp=True) as visit:
+        assert serious_faults(visit.page) == {}
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
 
 
 def test_a_hostile_name_is_only_text(browser, shown, tmp_path):

@@ -7,6 +7,7 @@ from test_sites import CONSTRAINED, Functional, clipped_gradient, resnet
 from torch import nn
 from torch.nn import functional as F
 
+import fei
 from fei.core.clipgrad import get_rule
 from fei.core.dataflow import trace
 from fei.core.pathway import Pathway
@@ -158,3 +159,51 @@ def test_clipped_share_by_hand():
     shares = {}
     (-pathway.run(perturbed, shares)).sum().backward()
     assert shares[0].tolist() == [0.5]
+
+
+class Counting(nn.Module):
+    """Two convolutions and a read-out, and how many rows went through them."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU())
+        self.head, self.rows = nn.Linear(4, 3), 0
+
+    def forward(self, x):
+        self.rows += len(x)
+        return self.head(self.body(x).mean((2, 3)))
+
+
+def test_a_batch_that_was_recorded_is_not_computed_again():
+    net = Counting().eval()
+    x, other = torch.rand(2, 2, 3, 6, 6)
+    flow, _ = trace(net, x[:1])
+    pathway = Pathway(net, find_sites(net, flow), get_rule("vm"))
+    first = pathway.record(x)
+    kept, before = list(pathway._kept), net.rows
+    assert torch.equal(first, net(x))
+    net.rows = before
+    assert pathway.record(x.clone()) is first
+    assert net.rows == before
+    assert all(one is two for one, two in zip(kept, pathway._kept, strict=True))
+    pathway.record(other)
+    assert net.rows == before + len(other)
+    assert not any(torch.equal(one, two) for one, two in zip(kept, pathway._kept, strict=True))
+    x.zero_()
+    pathway.record(other)
+    assert net.rows == before + len(other)
+
+
+@pytest.mark.parametrize("size", [None, 2, 6])
+def test_several_classes_of_an_image_share_its_recording_and_are_what_they_are_alone(size):
+    net = Counting().eval()
+    x = torch.rand(1, 3, 6, 6)
+    explainer = fei.FEI(net, "vm", steps=3, quantiles=(0.3, 0.6, 0.9))
+    options = {"internal_batch_size": size, "evidence": False}
+    alone = [explainer.explain(x, target, **options) for target in (0, 2)]
+    separately, net.rows = net.rows, 0
+    together = explainer.explain(x.repeat(2, 1, 1, 1), [0, 2], **options)
+    assert net.rows < separately
+    for number, one in enumerate(alone):
+        assert torch.equal(together.alphas[number], one.alphas[0])
+        assert torch.equal(together.trace.phi[number], one.trace.phi[0])

@@ -128,6 +128,17 @@ def test_panel_scales_the_bar_by_the_map_and_leaves_the_map_alone():
     assert texts == ["a", "b"]
 
 
+def test_panel_on_a_fixed_scale_does_not_stretch_the_map():
+    values = np.array([[0.4, 0.5], [0.5, 0.6]])
+    picture = panel(np.zeros((2, 2, 3), np.uint8), values, headline="a", details="b", span=(0.0, 1.0), opacity=0.25)
+    assert picture.axes[-1].get_ylim() == (0, 1)
+    drawn = picture.axes[2].images[0].get_array()
+    assert (drawn == matplotlib.colormaps["inferno"](values, bytes=True)[..., :3]).all()
+    blended = np.asarray(picture.axes[1].images[0].get_array())
+    assert np.abs(blended - 0.25 * drawn).max() <= 0.5
+    assert (colorize(np.array([[-1.0, 2.0]]), (0.0, 1.0)) == colorize(np.array([[0.0, 1.0]]))).all()
+
+
 def test_figure_has_a_row_an_image_and_a_frame_a_mask(explanation):
     picture = figure(explanation, labels=["a", "b", "c", "d" * 50])
     titles = [axes.get_title() for axes in picture.axes]

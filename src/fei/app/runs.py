@@ -23,7 +23,7 @@ from fei.app.limits import sentence
 from fei.app.photos import Photo, encoded
 from fei.errors import InputError
 from fei.models import Classifier
-from fei.report.drawing import overlay, photo
+from fei.report.drawing import QUIET, overlay, photo
 from fei.report.explorer import Panel, Shown, explorer_html
 from fei.service import Inquiry, Look, Request, explanation_files
 
@@ -49,9 +49,9 @@ class Card:
     picture: bytes | None = None
     framed: float = 0.0
 
-    def show(self, image: Tensor, attribution: Tensor) -> None:
-        """Keep a picture of a map (H, W) over the image (3, H, W)."""
-        picture = overlay(photo(image), attribution.detach().cpu().numpy())
+    def show(self, image: Tensor, attribution: Tensor, *, silent: bool = False) -> None:
+        """Keep a picture of a map (H, W) over the image (3, H, W); a faint one where nothing was found."""
+        picture = overlay(photo(image), attribution.detach().cpu().numpy(), **(QUIET if silent else {}))
         self.picture, self.framed, self.frame = encoded(Image.fromarray(picture)), time.monotonic(), self.frame + 1
 
     def words(self) -> str:
@@ -180,7 +180,7 @@ class PageRun:
         card.state, card.began = RUNNING, time.monotonic()
         show_masks(inquiry.methods[name], step)
         found = replace(inquiry, progress=progress).find(name, self.seen)
-        card.show(image, found.map)
+        card.show(image, found.map, silent=found.silent)
         card.state = MEASURING
         measured = inquiry.measure(self.seen, found)
         card.state = DONE

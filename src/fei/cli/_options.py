@@ -21,6 +21,15 @@ Target = Annotated[
         metavar="CLASS", help="Class to explain, by name or index; the predicted one if not given.", show_default=False
     ),
 ]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        metavar="CLASS",
+        help="Class to explain, by name or index; the predicted one if not given. Repeat it for several classes.",
+        show_default=False,
+    ),
+]
 Steps = Annotated[
     int | None, typer.Option(min=1, help="Optimisation steps; the preset's if not given.", show_default=False)
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shlex
 import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,7 @@ def explain(
             metavar="NAME", help="Short for --method fei-NAME: vm, ivm, avm, ibm, bm, abm or none.", show_default=False
         ),
     ] = None,
-    target: opt.Target = None,
+    target: opt.Targets = None,
     out: opt.Out = opt.OUT,
     seed: opt.Seed = 0,
     steps: opt.Steps = None,
@@ -46,14 +47,18 @@ def explain(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="What stands in for removed pixels: color, black, white, mean, blur, noise or photo; KIND:resample "
-            "draws afresh at each step, also from mixtures such as color+blur:resample.",
+            help="What stands in for removed pixels: color, black, white, mean, blur, noise, clouds or photo; "
+            "KIND:resample draws afresh at each step, also from mixtures such as color+blur:resample.",
             show_default=False,
         ),
     ] = None,
     batch_size: opt.BatchSize = None,
     option: opt.Options = None,
     sample: opt.Sample = None,
+    stability: Annotated[
+        bool,
+        typer.Option("--stability", help="Make the map once more, with the next seed, and tell how alike they are."),
+    ] = False,
     html: opt.Html = False,
     as_json: opt.Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
@@ -63,7 +68,8 @@ def explain(
 
     Each image gives a picture (.overlay.png), its map (.map.npy) and a record of how it was made (.json).
 
-    An optimisation method also gives its masks and traces (.explanation.safetensors).
+    An optimisation method also gives its masks and traces (.explanation.safetensors), and says whether anything in the
+    image speaks for the class. With several classes, each has files of its own (photo.CLASS.overlay.png).
 
     With --html its faithfulness is measured, and all images are in one page, explorer.html, that opens from disk.
     """
@@ -74,14 +80,15 @@ def explain(
         [_method_name(method, variant)],
         {"steps": steps, "preset": preset},
         option or [],
-        target=target,
         seed=seed,
         device=device,
         reference=reference,
         batch_size=batch_size,
+        stability=stability,
     )
+    requests = [request.model_copy(update={"target": word}) for word in target or ()] or [request]
     voice = _Voice(as_json, quiet, debug)
-    outcome = _explain_all(request, find_images(images, sample, seed), Path(out), voice, html=html)
+    outcome = _explain_all(requests, find_images(images, sample, seed), Path(out), voice, html=html)
     if as_json:
         print_json(outcome.document())
     raise typer.Exit(outcome.exit_code())
@@ -110,7 +117,7 @@ def demo(
         say("FEI looks for those that keep both its answer and the way it gets there.")
         say("The network, EfficientNet-Lite0, came with the install. This takes a minute.\n")
     request = Request.of(opt.MODEL, [_METHOD], {"steps": steps}, seed=seed)
-    outcome = _explain_all(request, [photograph], folder, _Voice(as_json, False, debug))
+    outcome = _explain_all([request], [photograph], folder, _Voice(as_json, False, debug))
     if as_json:
         print_json(outcome.document())
     elif outcome.results:
@@ -154,8 +161,13 @@ class _Outcome:
         return FAILURE if self.results else min(USAGE, *(exit_code(error) for _, error in self.failures))
 
 
-def _explain_all(request: Request, images: list[Path], folder: Path, voice: _Voice, *, html: bool = False) -> _Outcome:
-    """Explain images one after the other; one that cannot be explained does not stop the others."""
+def _explain_all(
+    requests: list[Request], images: list[Path], folder: Path, voice: _Voice, *, html: bool = False
+) -> _Outcome:
+    """Explain images one after the other, the classes of each together.
+
+    An image that cannot be explained does not stop the others.
+    """
     outcome = _Outcome()
 
     def fail(image: Path, error: Exception) -> None:
@@ -170,27 +182,31 @@ def _explain_all(request: Request, images: list[Path], folder: Path, voice: _Voi
     from fei.common.files import prepare_folder
     from fei.report.explorer import write_explorer
     from fei.service import Inquiry
-    from fei.service.outputs import PAGE, result_names
+    from fei.service.looking import label
+    from fei.service.outputs import PAGE, class_parts, result_names
 
     progress = voice.talks and sys.stderr.isatty()
     with aside():
-        inquiry = Inquiry.of(request, progress=progress)
+        inquiries = Inquiry.each(requests, progress=progress)
     prepare_folder(folder)
     pages = []
-    for number, (image, name) in enumerate(zip(images, result_names(images, folder), strict=True), 1):
+    classes = [(one.target, label(one.model, one.target)) for one in inquiries if one.target is not None]
+    parts = class_parts(classes) or [""]
+    for number, (image, name) in enumerate(zip(images, result_names(images, folder, parts), strict=True), 1):
         if image in missing:
             continue
         if progress and len(images) > 1:
             note(f"{image} ({number} of {len(images)})")
         try:
-            record, shown = _explain_one(request, inquiry, image, folder, name, html=html)
+            names = [name + part for part in parts]
+            records, shown = _explain_one(requests, inquiries, image, folder, names, html=html)
         except Exception as error:
             fail(image, error)
             continue
-        pages += [] if shown is None else [shown]
-        outcome.results.append(record)
+        pages += shown
+        outcome.results += records
         if voice.talks:
-            say(_summary(record))
+            say("\n".join(map(_summary, records)))
     if pages:
         outcome.page = str(write_explorer(folder / PAGE, pages))
         if voice.talks:
@@ -201,23 +217,38 @@ def _explain_all(request: Request, images: list[Path], folder: Path, voice: _Voi
 
 
 def _explain_one(
-    request: Request, inquiry: Inquiry, image: Path, folder: Path, name: str, *, html: bool
-) -> tuple[dict[str, Any], Shown | None]:
-    """The record of one image, as it was written, with the paths of the files; and what a page shows of it."""
+    requests: list[Request], inquiries: list[Inquiry], image: Path, folder: Path, names: list[str], *, html: bool
+) -> tuple[list[dict[str, Any]], list[Shown]]:
+    """The records of one image, as they were written, with the paths of the files; and what a page shows of it.
+
+    Requests, inquiries and names are those of its classes.
+    """
     from dataclasses import replace
 
     from fei.service import explanation_files, look
     from fei.service.outputs import write_results
 
     with aside():
-        seen = look(inquiry.model, image)
-        found = inquiry.find(request.method, seen)
-        record, contents = explanation_files(inquiry, request, seen, found)
-        record["files"] = write_results(folder, name, contents)
+        first, targets = inquiries[0], [one.target for one in inquiries]
+        seen = look(first.model, image)
+        found = first.find_classes(requests[0].method, seen, targets)
+        if requests[0].stability:
+            found = first.repeat(seen, found, targets)
+        made = [
+            explanation_files(inquiry, request, seen, panel)
+            for inquiry, request, panel in zip(inquiries, requests, found, strict=True)
+        ]
+        for (record, contents), name in zip(made, names, strict=True):
+            record["files"] = write_results(folder, name, contents)
+        records = [record for record, _ in made]
         if not html:
-            return record, None
-        shown = inquiry.shown(seen, [inquiry.measure(seen, found)])
-    return record, replace(shown, command=f"{record['command']} --html")
+            return records, []
+        others = [word for request in requests[1:] for word in ("--target", str(request.target))]
+        command = f"{records[0]['command']} {shlex.join([*others, '--html'])}"
+        shown = [
+            inquiry.shown(seen, [inquiry.measure(seen, panel)]) for inquiry, panel in zip(inquiries, found, strict=True)
+        ]
+    return records, [replace(one, command=command) for one in shown]
 
 
 def _report_missing(images: list[Path], fail: Callable[[Path, Exception], None]) -> None:
@@ -253,7 +284,22 @@ def _summary(record: dict[str, Any]) -> str:
         ("predicted", ", ".join(percent)),
         ("explained", f"{target['label']} ({target['index']}), {chosen}"),
         ("method", f"{record['method']}, seed {record['seed']}, {record['seconds']:.0f} s"),
+        *_judged(record),
         ("picture", files["picture"]),
         ("data", ", ".join(Path(file).name for kind, file in files.items() if kind != "picture")),
     ]
     return "\n".join([record["image"]["path"], *(f"  {name:<9}  {value}" for name, value in lines)])
+
+
+def _judged(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """What is known of how far a map can be believed: its evidence, and how far it depends on the seed."""
+    from fei.core.evidence import presence
+
+    lines = []
+    if (weighed := record["evidence"]) is not None:
+        areas = [mask["area_got"] for mask in record["trace"]["masks"]]
+        told = presence(weighed["kept"], weighed["chance"], areas, weighed["whole"])
+        lines.append(("evidence", f"\n{'':13}".join(textwrap.wrap(weighed["sentence"] or told, 67))))
+    if (again := record["stability"]) is not None:
+        lines.append(("stability", f"rank correlation {again['correlation']:.2f} with seed {again['seed']}"))
+    return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,9 +41,23 @@ class Evidence:
         return self.gain >= LEAST
 
 
-def silence(label: str, probability: float) -> str:
+def silence(label: str, probability: float | None = None) -> str:
     """What is said where nothing was found."""
-    return f"nothing in this picture speaks for '{label}' ({probability:.1%})"
+    return f"nothing in this picture speaks for '{label}'" + ("" if probability is None else f" ({probability:.1%})")
+
+
+def presence(kept: Sequence[float], chance: Sequence[float], areas: Sequence[float], whole: float) -> str:
+    """What is said where something was found: of the mask that keeps the most beyond chance.
+
+    Args:
+        kept: φ with each mask of one image.
+        chance: φ with random masks of the same area.
+        areas: The shares of the pixels that the masks show.
+        whole: φ on the whole image.
+    """
+    best = max(range(len(kept)), key=lambda mask: kept[mask] - chance[mask])
+    told = f"{areas[best]:.0%} of the pixels keep {kept[best]:.2f} of its score {whole:.2f}"
+    return f"{told} (random masks: {chance[best]:.2f})"
 
 
 @torch.no_grad()

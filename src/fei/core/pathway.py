@@ -133,15 +133,19 @@ class Pathway:
         self._watched = [*self.sites, focus] if focus is not None and apart else self.sites
         self._folding = folding or Folding()
         self._guards: dict[int, Tensor] = {}
+        self._recorded: Tensor | None = None
+        self._answer: Tensor | None = None
         self._kept: list[Tensor] = []
         self._spends = False
 
-    def record(self, inputs: Tensor) -> Any:
-        """Keep what the rule needs of h at every site, and return the network's output.
+    def record(self, inputs: Tensor) -> Tensor | None:
+        """Keep what the rule needs of h at every site, and return the network's logits, if its output has any.
 
         `inputs` has the shape of the batches that follow: kernels differ by batch size, and then equal images would
-        give unequal h and h̃.
+        give unequal h and h̃. The batch that was recorded last is not computed again.
         """
+        if self._recorded is not None and torch.equal(self._recorded, inputs):
+            return self._answer
         kept: dict[int, Tensor] = {}
 
         def keep(site: int, value: Tensor) -> None:
@@ -150,11 +154,14 @@ class Pathway:
 
         # with a gradient, as in `run`: kernels may differ without one too
         output = visit_sites(self.model, self.sites, inputs.detach().requires_grad_(), keep, self._folding)
+        logits = getattr(output, "logits", output)
+        self._answer = logits.detach() if isinstance(logits, Tensor) else None  # a graph would hold all activations
+        self._recorded = inputs.detach().clone()
         self._kept = [kept[i] for i in range(len(self.sites))]
         self._guards = {}
         # fresh memory costs time, so gradients go into that of the guards, unless somebody may keep them
         self._spends = self.rule.follows and not is_watched(self.model)
-        return output
+        return self._answer
 
     def weight(self, weights: Tensor) -> None:
         """Multiply the gradient at the focus by these weights from now on; they broadcast to a recorded batch."""

@@ -29,17 +29,21 @@ Pixels = NDArray[np.uint8]
 _COLORMAP = "inferno"
 _INK, _FAINT = "#1a1a1a", "#6b6b6b"
 _OPACITY = 0.6
+QUIET: dict[str, Any] = {"span": (0.0, 1.0), "opacity": 0.25}
+"""How a map is drawn in which nothing was found: on the scale of masks, so that noise is not stretched, and faint."""
+
 # Sizes in inches, of a panel that is read at the width of a web page.
 _CELL, _GAP, _MARGIN, _BAR, _TICKS = 2.9, 0.12, 0.16, 0.1, 0.42
 _HEAD, _NAMES = 0.54, 0.28
 _FRAME_SIDE, _FRAME_TITLE = 1.5, 0.42
 
 
-def colorize(attribution: NDArray[Any]) -> Pixels:
+def colorize(attribution: NDArray[Any], span: tuple[float, float] | None = None) -> Pixels:
     """A map as colours, from the lowest of its values to the highest.
 
     Args:
         attribution: A map (H, W). Where all its values are equal, all pixels get the lowest colour.
+        span: The values that get the lowest and the highest colour, if not the map's own.
 
     Returns:
         RGB of shape (H, W, 3).
@@ -48,7 +52,8 @@ def colorize(attribution: NDArray[Any]) -> Pixels:
         InputError: If it is no map, or holds values that are not finite.
     """
     values = _checked_map(attribution)
-    colours: Pixels = matplotlib.colormaps[_COLORMAP](_stretched(values), bytes=True)[..., :3]
+    places = _stretched(values) if span is None else ((values - span[0]) / (span[1] - span[0])).clip(0, 1)
+    colours: Pixels = matplotlib.colormaps[_COLORMAP](places, bytes=True)[..., :3]
     return colours
 
 
@@ -57,13 +62,20 @@ def map_image(attribution: NDArray[Any]) -> Image.Image:
     return Image.fromarray(colorize(attribution))
 
 
-def overlay(image: Pixels, attribution: NDArray[Any], opacity: float = _OPACITY) -> Pixels:
+def overlay(
+    image: Pixels,
+    attribution: NDArray[Any],
+    opacity: float = _OPACITY,
+    *,
+    span: tuple[float, float] | None = None,
+) -> Pixels:
     """A map's colours laid over its photograph.
 
     Args:
         image: The photograph (H, W, 3), 8-bit RGB.
         attribution: The map (H, W) of the same size.
         opacity: 0 gives the photograph, 1 the colours of the map.
+        span: As for `colorize`.
 
     Returns:
         (1 − opacity) · photograph + opacity · colours, 8-bit RGB.
@@ -73,7 +85,7 @@ def overlay(image: Pixels, attribution: NDArray[Any], opacity: float = _OPACITY)
     """
     if not 0 <= opacity <= 1:
         raise InputError(f"The opacity is {opacity}; give a number from 0 (the photograph) to 1 (the map).")
-    colours = colorize(attribution)
+    colours = colorize(attribution, span)
     if image.shape != colours.shape or image.dtype != np.uint8:
         raise InputError(
             f"The image is {image.dtype} of shape {image.shape} and the map has the shape {colours.shape[:2]}; give "
@@ -109,19 +121,29 @@ def photo(image: Tensor) -> Pixels:
     return pixels
 
 
-def panel(image: Pixels, attribution: NDArray[Any], *, headline: str, details: str) -> Figure:
-    """Photograph, overlay and map side by side, with the scale of the map's own values.
+def panel(
+    image: Pixels,
+    attribution: NDArray[Any],
+    *,
+    headline: str,
+    details: str,
+    span: tuple[float, float] | None = None,
+    opacity: float = _OPACITY,
+) -> Figure:
+    """Photograph, overlay and map side by side, with the scale of the map's values.
 
     Args:
         image: The photograph (H, W, 3), 8-bit RGB.
         attribution: The map (H, W).
         headline: What was found, in one short line.
         details: How it was found, in one line.
+        span: The ends of the scale, if not the lowest and the highest value of the map.
+        opacity: Of the overlay.
 
     Returns:
         A figure to save; it belongs to no window and needs no closing.
     """
-    blended = overlay(image, attribution)
+    blended = overlay(image, attribution, opacity, span=span)
     cell_height = _CELL * image.shape[0] / image.shape[1]
     width = 2 * _MARGIN + 3 * _CELL + 3 * _GAP + _BAR + _TICKS
     height = _MARGIN + _HEAD + cell_height + _NAMES
@@ -134,11 +156,11 @@ def panel(image: Pixels, attribution: NDArray[Any], *, headline: str, details: s
     cells[0].imshow(image, interpolation="lanczos")
     cells[1].imshow(blended, interpolation="lanczos")
     # The map is shown pixel by pixel: smoothing would show an evenness that it does not have.
-    cells[2].imshow(colorize(attribution), interpolation="nearest")
+    cells[2].imshow(colorize(attribution, span), interpolation="nearest")
     for cell, name in zip(cells, ("photograph", "overlay", "map"), strict=True):
         bare(cell)
         cell.text(0.5, -0.03, name, transform=cell.transAxes, ha="center", va="top", fontsize=9, color=_FAINT)
-    bar = result.colorbar(_scale(attribution), cax=axes(_MARGIN + 3 * (_CELL + _GAP), _NAMES, _BAR, cell_height))
+    bar = result.colorbar(_scale(attribution, span), cax=axes(_MARGIN + 3 * (_CELL + _GAP), _NAMES, _BAR, cell_height))
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, length=2, width=0.6, color=_FAINT, labelcolor=_FAINT, pad=2)
     bar.ax.yaxis.get_offset_text().set(fontsize=8, color=_FAINT)
@@ -178,7 +200,9 @@ def figure(explanation: Explanation, labels: Sequence[str] | None = None) -> Fig
         picture = photo(explanation.inputs[row])
         axes[0].imshow(picture)
         axes[0].set_title("input", fontsize=8)
-        axes[1].imshow(overlay(picture, _numpy(explanation.maps[row, 0])))
+        evidence = explanation.evidence
+        quiet = QUIET if evidence is not None and not evidence.found[row] else {}
+        axes[1].imshow(overlay(picture, _numpy(explanation.maps[row, 0]), **quiet))
         axes[1].set_title(_class_name(int(explanation.target[row]), labels), fontsize=8, parse_math=False)
         for mask, axis in enumerate(axes[2:]):
             # White is what the mask keeps; all frames share one scale, so that they can be compared.
@@ -220,10 +244,10 @@ def _mask_title(explanation: Explanation, row: int, mask: int) -> str:
     return f"{name}\nφ {trace.phi[row, mask, -1]:.2f}, area {trace.area[row, mask, -1]:.2f}"
 
 
-def _scale(attribution: NDArray[Any]) -> ScalarMappable:
+def _scale(attribution: NDArray[Any], span: tuple[float, float] | None) -> ScalarMappable:
     """From a map's values to the colours that `colorize` gives them."""
     values = _checked_map(attribution)
-    low, high = values.min(), values.max()
+    low, high = (values.min(), values.max()) if span is None else span
     return ScalarMappable(Normalize(low, high if high > low else low + 1), _COLORMAP)
 
 

@@ -16,15 +16,16 @@ from fei.core.explanation import Explanation
 from fei.core.scoring import logits_of
 from fei.errors import InputError
 from fei.methods import Method
-from fei.metrics import BlackImage, evaluate
+from fei.metrics import BlackImage, Cost, evaluate, rank_correlation
 from fei.metrics import black_image as test_black_image
 from fei.metrics.cost import measure_cost
 from fei.metrics.perturbation import Perturbations, check_maps
+from fei.models import Classifier
 from fei.progress import Progress
 from fei.protocols import Protocol
 from fei.references import Reference, ReferenceSpec
 from fei.report.explorer import Guess, Panel, Shown
-from fei.report.explorer.shown import single
+from fei.report.explorer.shown import Repeated, single
 from fei.service.looking import Look, count_classes, guesses, label
 from fei.service.provenance import code, command, facts
 from fei.service.request import Request
@@ -71,6 +72,23 @@ class Inquiry:
             InputError: If something was asked for that there is not.
             ModelError: If the network cannot be loaded or does not work.
         """
+        return cls.each([request], progress=progress, tell=tell)[0]
+
+    @classmethod
+    def each(
+        cls,
+        requests: Sequence[Request],
+        *,
+        progress: bool | Progress = False,
+        tell: Callable[[str], None] | None = None,
+    ) -> list[Inquiry]:
+        """What requests ask that differ in their class alone, checked as in `of`: they share one network.
+
+        Raises:
+            InputError: If something was asked for that there is not, or a class twice.
+            ModelError: If the network cannot be loaded or does not work.
+        """
+        request = requests[0]
         if not 0 <= request.seed < _SEEDS:
             raise InputError(f"The seed is {request.seed}; give a whole number from 0 to {_SEEDS - 1}.")
         made = {name: methods.create(name, **options) for name, options in request.methods.items()}
@@ -80,10 +98,8 @@ class Inquiry:
         device = choose_device(request.device)
         classifier = models.load(request.model).to(device)
         classes = count_classes(classifier, device)
-        target = None if request.target is None else classifier.index(request.target)
-        if target is not None and target >= classes:
-            raise InputError(f"There is no class {target}; the classes are numbered 0 to {classes - 1}.")
-        return cls(
+        targets = _class_indices(classifier, classes, [one.target for one in requests])
+        inquiry = cls(
             classifier,
             made,
             request.seed,
@@ -91,10 +107,11 @@ class Inquiry:
             request.reference,
             request.layers,
             request.batch_size,
-            target,
+            None,
             progress,
             tell or (lambda text: None),
         )
+        return [replace(inquiry, target=target) for target in targets]
 
     @property
     def protocol_reference(self) -> ReferenceSpec:
@@ -123,8 +140,7 @@ class Inquiry:
             seen: The image.
             number: Which of several images it is, where explanations or maps of all of them were given.
         """
-        how, target = self.methods[name], self.explained(seen)
-        self.tell(f"{seen.name}: {name}")
+        how = self.methods[name]
         if isinstance(how, Explanation):
             how = single(how, number)
             return Panel(name, _plane(how.maps), explanation=how, config=_settings(how))
@@ -132,16 +148,65 @@ class Inquiry:
             if len(how) <= number:
                 raise InputError(f"There are {len(how)} maps of {name} and more images; give one map per image.")
             return Panel(name, _plane(how[number].reshape(1, 1, *how.shape[-2:])))
+        (panel,) = self.find_classes(name, seen, [self.target])
+        return panel
+
+    def find_classes(self, name: str, seen: Look, targets: Sequence[int | None]) -> list[Panel]:
+        """What one method finds for several classes of one image, in one call: what they share is computed once.
+
+        Args:
+            name: Which of the methods.
+            seen: The image.
+            targets: The classes; ``None`` for the predicted one.
+
+        Returns:
+            One panel per class. Each has its evidence, where the method can weigh it, and an even share of the cost, to
+            which weighing does not belong.
+        """
+        how: Any = self.methods[name]
+        result, cost = self.ask(name, seen, targets)
+        config = _settings(how)
+        rows = {name: round(getattr(cost, name) / len(targets)) for name in ("forwards", "backwards")}
+        cost = replace(cost, **rows, seconds=cost.seconds / len(targets))
+        if not isinstance(result, Explanation):
+            maps = result if isinstance(result, Tensor) else result.maps
+            return [Panel(name, _plane(one), cost=cost, config=config) for one in maps.split(1)]
+        if result.evidence is None and hasattr(how, "weigh"):
+            weighed = how.weigh(self.model, result)
+            # a network may have no number for pictures that it was not asked about
+            known = all(values.isfinite().all() for values in vars(weighed).values())
+            result = replace(result, evidence=weighed if known else None)
+        panels = []
+        for number, target in enumerate(targets):
+            one = single(result, number)
+            about = {"target": "predicted"} if target is None else {}
+            about |= {"images": one.config["images"][:1]} if len(targets) > 1 else {}
+            one = replace(one, config=dict(one.config) | about)
+            panels.append(Panel(name, _plane(one.maps), explanation=one, cost=cost, config=config))
+        return panels
+
+    def ask(self, name: str, seen: Look, targets: Sequence[int | None]) -> tuple[Any, Cost]:
+        """What one method answers for classes of one image, a row for each, and its cost; see `find_classes`."""
+        how: Any = self.methods[name]
+        self.tell(f"{seen.name}: {name}")
+        classes = [replace(self, target=target).explained(seen) for target in targets]
+        inputs = seen.inputs if len(classes) == 1 else seen.inputs.repeat(len(classes), 1, 1, 1)
         options = {"reference": self.reference, "batch_size": self.batch_size, "progress": self.progress}
-        call = partial(
-            getattr(how, "explain", how), self.model, seen.inputs, target, generator=self.generator, **options
-        )
-        result, cost = measure_cost(self.model, call)
-        maps = result if isinstance(result, Tensor) else result.maps
-        explanation = result if isinstance(result, Explanation) else None
-        if explanation is not None and self.target is None:
-            explanation = replace(explanation, config=dict(explanation.config) | {"target": "predicted"})
-        return Panel(name, _plane(maps), explanation=explanation, cost=cost, config=_settings(how))
+        target = classes[0] if len(classes) == 1 else classes
+        call = partial(getattr(how, "explain", how), self.model, inputs, target, generator=self.generator, **options)
+        return measure_cost(self.model, call)
+
+    def repeat(self, seen: Look, panels: Sequence[Panel], targets: Sequence[int | None]) -> list[Panel]:
+        """Panels of one method, as `find_classes` gave them, with the maps that the next seed gives."""
+        seed = (self.seed + 1) % _SEEDS
+        result, _ = replace(self, seed=seed).ask(panels[0].method, seen, targets)
+        maps = (result if isinstance(result, Tensor) else result.maps).detach().cpu()
+        first = torch.stack([panel.map for panel in panels])[:, None]
+        correlations = rank_correlation(first, maps).tolist()
+        return [
+            replace(panel, repeated=Repeated(seed, plane[0], correlation))
+            for panel, plane, correlation in zip(panels, maps, correlations, strict=True)
+        ]
 
     def measure(self, seen: Look, panel: Panel) -> Panel:
         """A panel with its metrics, and with the best classes at each point of the curves, from the same forwards."""
@@ -213,6 +278,23 @@ class Inquiry:
         curves = ("insertion", "deletion")
         reference = self.protocol_reference
         return Perturbations(self.protocol, self.model, x, maps.to(x.device), reference, self.seed, curves)
+
+
+def _class_indices(classifier: Classifier, classes: int, words: Sequence[str | None]) -> list[int | None]:
+    """The classes that words mean, each once."""
+    meant: dict[int, str] = {}
+    found: list[int | None] = []
+    for word in words:
+        target = None if word is None else classifier.index(word)
+        if word is not None and target is not None:
+            if target >= classes:
+                raise InputError(f"There is no class {target}; the classes are numbered 0 to {classes - 1}.")
+            if target in meant:
+                twice = f"'{meant[target]}' and '{word}'"
+                raise InputError(f"The targets {twice} are the same class, {target}; give each class once.")
+            meant[target] = word
+        found.append(target)
+    return found
 
 
 def _plane(maps: Tensor) -> Tensor:

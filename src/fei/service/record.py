@@ -18,7 +18,7 @@ from fei.core.explanation import Explanation
 from fei.references import Reference
 from fei.report import panel as draw
 from fei.report import photo
-from fei.report.drawing import figure_bytes
+from fei.report.drawing import QUIET, figure_bytes
 from fei.report.explorer import Panel
 from fei.service.inquiry import Inquiry
 from fei.service.looking import Look, label
@@ -52,13 +52,16 @@ def explanation_files(
     best, target = record["prediction"], record["target"]
     shown = "the prediction" if target["index"] == best["index"] else f"{target['probability']:.1%}"
     spec = request.model if len(request.model) <= _MOST_OF_SPEC else f"…{request.model[-_MOST_OF_SPEC:]}"
-    details = [f"explained: {target['label']} ({shown})", found.method, spec]
+    nothing = found.silent and found.evidence(target["label"], target["probability"])
+    details = [nothing or f"explained: {target['label']} ({shown})", found.method, spec]
     details += [] if found.explanation is None else [f"steps {found.explanation.config['settings']['steps']}"]
     headline = f"Predicted: {best['label']}, {best['probability']:.1%}"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # a class name in a script that the font lacks
         words = "  ·  ".join([*details, f"seed {request.seed}"])
-        contents[PICTURE] = figure_bytes(draw(photo(seen.inputs[0]), attribution, headline=headline, details=words))
+        quiet = QUIET if found.silent else {}
+        picture = draw(photo(seen.inputs[0]), attribution, headline=headline, details=words, **quiet)
+        contents[PICTURE] = figure_bytes(picture)
     return record, contents
 
 
@@ -66,24 +69,27 @@ def make_record(inquiry: Inquiry, request: Request, seen: Look, found: Panel, im
     """The record as plain data; arguments as for `explanation_files`."""
     top = [vars(guess) for guess in seen.guesses]
     explanation, cost = found.explanation, found.cost
-    target = inquiry.explained(seen)
-    spelled = _spelled_out(request, found)
+    index = inquiry.explained(seen)
+    target: dict[str, Any] = {
+        "index": index,
+        "label": label(inquiry.model, index),
+        "probability": float(seen.probabilities[index]),
+        "chosen_by": "prediction" if inquiry.target is None else "option",
+    }
+    spelled, again = _spelled_out(request, found), found.repeated
     return {
         "schema": SCHEMA,
         "image": {"path": image_path, "sha256": digest(Path(str(seen.source)))},
         "model": request.model,
         "prediction": top[0] | {"top5": top},
-        "target": {
-            "index": target,
-            "label": label(inquiry.model, target),
-            "probability": float(seen.probabilities[target]),
-            "chosen_by": "prediction" if inquiry.target is None else "option",
-        },
+        "target": target,
         "method": found.method,
         "config": {"settings": dict(found.config), "threads": torch.get_num_threads()}
         if explanation is None
         else dict(explanation.config),
         "trace": None if explanation is None else summarize_trace(explanation),
+        "evidence": summarize_evidence(found, target["label"], target["probability"]),
+        "stability": None if again is None else {"seed": again.seed, "correlation": again.correlation},
         "seed": request.seed,
         "seconds": 0.0 if cost is None else round(cost.seconds, 3),
         "versions": versions(),
@@ -132,6 +138,20 @@ def summarize_trace(explanation: Explanation) -> dict[str, Any]:
         for i, quantile in enumerate(quantiles)
     ]
     return {"masks": masks, "clipped": {site: float(share[0].mean()) for site, share in trace.clipped.items()}}
+
+
+def summarize_evidence(found: Panel, label: str, probability: float) -> dict[str, Any] | None:
+    """What the masks of one image keep of the score, and the sentence that is said where nothing was found."""
+    weighed = None if found.explanation is None else found.explanation.evidence
+    if weighed is None:
+        return None
+    return {
+        "kept": weighed.kept[0].tolist(),
+        "chance": weighed.chance[0].tolist(),
+        "whole": float(weighed.whole),
+        "found": not found.silent,
+        "sentence": found.evidence(label, probability) if found.silent else None,
+    }
 
 
 def _spelled_out(request: Request, found: Panel) -> Request:

@@ -31,6 +31,7 @@ class Request(BaseModel):
         batch_size: Rows in one forward pass.
         protocol: How insertion and deletion are measured.
         layers: Where to look inside the network.
+        stability: Whether maps are made once more with the next seed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -44,6 +45,7 @@ class Request(BaseModel):
     batch_size: int | None = None
     protocol: str = "held-out-fine"
     layers: list[str] | None = None
+    stability: bool = False
 
     @classmethod
     def of(
@@ -132,6 +134,7 @@ class Request(BaseModel):
             words += [] if flags[name] is None else [f"--{name.replace('_', '-')}", str(flags[name])]
         for name, value in options.items():
             words += ["--option", f"{name}={option_text(value)}"]
+        words += ["--stability"] if self.stability else []
         return shlex.join(words)
 
 

@@ -151,10 +151,11 @@ class Worker:
             inquiry = Inquiry(
                 self._classifier, {name: self._method(unit.method)}, unit.seed, batch_size=fewer, target=facts["target"]
             )
-            found = inquiry.find(name, picture)
+            found, cost = inquiry.ask(name, picture, [facts["target"]])
+            maps = found if isinstance(found, Tensor) else found.maps
             # as kept maps are, so that a kept map has the scores of a fresh one
-            maps = check_maps(found.map[None, None].to(picture.inputs.device), picture.inputs)[:, None].float()
-            facts |= vars(found.cost)
+            maps = check_maps(maps.detach().to(picture.inputs.device), picture.inputs)[:, None].float()
+            facts |= vars(cost)
         subject = Subject(
             model=self._classifier,
             inputs=picture.inputs,

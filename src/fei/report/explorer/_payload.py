@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -19,7 +20,8 @@ from fei.core.randomness import image_digest
 from fei.errors import InputError
 from fei.metrics import BlackImage, Cost, Curve, Evaluation, agreement_matrix, declared
 from fei.protocols import get
-from fei.report.explorer.shown import Guess, Panel, Shown
+from fei.report.drawing import QUIET
+from fei.report.explorer.shown import Guess, Panel, Repeated, Shown
 from fei.report.shell import packed
 
 SCHEMA = 1
@@ -35,8 +37,21 @@ def payload(images: Sequence[Shown]) -> dict[str, Any]:
         "fei": __version__,
         "colors": {name: _palette(name) for name in ("inferno", "coolwarm")},
         "metrics": {metric.score: metric.document() for metric in declared().values()},
-        "images": [_image(shown) for shown in images],
+        "images": [_image(*one) for one in zip(images, _photographs(images), strict=True)],
     }
+
+
+def _photographs(images: Sequence[Shown]) -> list[int]:
+    """Which photograph each image is of, by the place of the first of it: those of one differ in their class."""
+    first: dict[tuple[Any, ...], int] = {}
+    seen: Counter[tuple[Any, ...]] = Counter()
+    places = []
+    for place, shown in enumerate(images):
+        photograph = (shown.name, image_digest(shown.image))
+        times = seen[*photograph, shown.target]  # one class twice is not a choice
+        seen[*photograph, shown.target] += 1
+        places.append(first.setdefault((*photograph, times), place))
+    return places
 
 
 def ranks(shown: Shown, panel: Panel) -> NDArray[np.uint32]:
@@ -54,7 +69,7 @@ def _palette(name: str) -> str:
     return base64.b64encode(np.ascontiguousarray(colours).tobytes()).decode()
 
 
-def _image(shown: Shown) -> dict[str, Any]:
+def _image(shown: Shown, photograph: int) -> dict[str, Any]:
     if get(shown.protocol).per_value:
         raise InputError(
             f"The explorer paints whole pixels, and protocol {get(shown.protocol).id} replaces single values; choose "
@@ -65,6 +80,7 @@ def _image(shown: Shown) -> dict[str, Any]:
     protocol = get(shown.protocol)
     return {
         "name": shown.name,
+        "photograph": photograph,
         "height": shown.image.shape[1],
         "width": shown.image.shape[2],
         "photo": packed(_pixels(shown.image, low, high)),
@@ -123,6 +139,9 @@ def _panel(shown: Shown, panel: Panel) -> dict[str, Any]:
     low, high = np.quantile(values, _TAILS) if np.ptp(values) else (values.min(), values.max())
     if low == high:  # nearly all pixels are alike
         low, high = values.min(), values.max()
+    if panel.silent:
+        low, high = QUIET["span"]
+    sentence = panel.evidence(shown.label, shown.probability)
     return {
         "method": panel.method,
         "values": packed(values),
@@ -135,8 +154,20 @@ def _panel(shown: Shown, panel: Panel) -> dict[str, Any]:
         "blackImage": None if panel.black_image is None else _black_image(panel.black_image),
         "cost": None if panel.cost is None else _cost(panel.cost),
         "config": {name: _words(value) for name, value in panel.config.items()},
+        "evidence": None if sentence is None else {"found": not panel.silent, "sentence": sentence},
+        "repeated": None if panel.repeated is None else _repeated(panel.map, panel.repeated),
         "notes": [] if panel.explanation is None else [str(note) for note in panel.explanation.config.get("notes", [])],
     }
+
+
+def _repeated(attribution: Tensor, again: Repeated) -> dict[str, Any]:
+    """How far each pixel moves in the order of the map with another seed, as a share of all pixels in 255ths."""
+    from scipy.stats import rankdata  # slower to import than torch
+
+    first, second = (rankdata(one.detach().cpu().double().numpy()) for one in (attribution, again.map))
+    moved = np.abs(first - second) / max(first.size - 1, 1)
+    changes = packed(np.rint(moved * 255).astype(np.uint8))
+    return {"seed": again.seed, "correlation": _number(again.correlation), "changes": changes}
 
 
 def _measured(evaluation: Evaluation | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fei.core.evidence import Evidence, presence, silence
 from fei.core.explanation import Explanation, Trace
 from fei.errors import InputError
 from fei.protocols import Protocol
@@ -26,6 +27,21 @@ class Guess:
 
 
 @dataclass(frozen=True)
+class Repeated:
+    """The same map, made once more.
+
+    Attributes:
+        seed: The other seed.
+        map: What it gave, (H, W).
+        correlation: Spearman's ρ of the two maps.
+    """
+
+    seed: int
+    map: Tensor
+    correlation: float
+
+
+@dataclass(frozen=True)
 class Panel:
     """What one method found on one image. What is left out is not shown.
 
@@ -38,6 +54,7 @@ class Panel:
         black_image: What the black-image test said of the method.
         cost: What the map cost.
         config: The method's options as plain data.
+        repeated: The map under another seed.
     """
 
     method: str
@@ -48,6 +65,22 @@ class Panel:
     black_image: BlackImage | None = None
     cost: Cost | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+    repeated: Repeated | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether it is known that nothing in the image speaks for the class."""
+        evidence = None if self.explanation is None else self.explanation.evidence
+        return evidence is not None and not bool(evidence.found)
+
+    def evidence(self, label: str, probability: float | None) -> str | None:
+        """What the masks keep of the score of a class, in words; ``None`` where that was not measured."""
+        if self.explanation is None or (weighed := self.explanation.evidence) is None:
+            return None
+        if self.silent:
+            return silence(label, probability)
+        areas = self.explanation.trace.area[0, :, -1].tolist()
+        return presence(weighed.kept[0].tolist(), weighed.chance[0].tolist(), areas, float(weighed.whole))
 
 
 @dataclass(frozen=True)
@@ -117,8 +150,10 @@ def some(explanation: Explanation, which: slice) -> Explanation:
     trace = explanation.trace
     clipped = {site: share[which] for site, share in trace.clipped.items()}
     fields = {name: getattr(explanation, name)[which] for name in ("maps", "alphas", "target", "inputs", "reference")}
+    weighed = explanation.evidence
     return Explanation(
         **fields,
         trace=Trace(trace.phi[which], trace.area[which], trace.stopped[which], clipped),
         config=explanation.config,
+        evidence=None if weighed is None else Evidence(*(values[which] for values in vars(weighed).values())),
     )

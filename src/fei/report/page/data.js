@@ -9,13 +9,17 @@ async function readPanel(panel) {
   panel.values = await unpack(panel.values, Float32Array);
   panel.ranks = await unpack(panel.ranks, Uint32Array);
   if (panel.masks) panel.masks.alphas = await unpack(panel.masks.alphas, Uint8Array);
+  if (!panel.repeated) return;
+  const changes = await unpack(panel.repeated.changes, Uint8Array);
+  Object.assign(panel.repeated, { values: Float32Array.from(changes, (one) => one / 255), low: 0, high: 1 });
 }
 
 /** Everything that Python wrote into the page, or into another one. */
 async function readData(text) {
   const data = readPayload(text);
   for (const name of Object.keys(data.colors)) data.colors[name] = bytesOf(data.colors[name]);
-  for (const image of data.images) {
+  for (const [number, image] of data.images.entries()) {
+    image.number = number;
     image.pixels = image.width * image.height;
     image.photo = await unpack(image.photo, Uint8Array);
     image.reference.insertion = await readReference(image.reference.insertion, image.pixels);
@@ -24,6 +28,17 @@ async function readData(text) {
     image.byName = new Map(image.panels.map((panel) => [panel.method, panel]));
   }
   return data;
+}
+
+/** The images that are one photograph, of which each explains another class. */
+const classesOf = ({ photograph }) => data.images.filter((image) => image.photograph === photograph);
+
+/** What is shown of each photograph: the class that is chosen in one of them, where it has it. */
+function photographs() {
+  const chosen = data.images[state.image];
+  const inOthers = (images) => images.find(({ target }) => target.index === chosen.target.index) ?? images[0];
+  return data.images.filter((image, i) => image.photograph === i)
+    .map((image) => (image.photograph === chosen.photograph ? chosen : inOthers(classesOf(image))));
 }
 
 /** Half to even, as Python rounds. */

@@ -11,6 +11,7 @@ function buildAll() {
   settle();
   const image = current();
   buildHead(image);
+  buildClasses(image);
   buildMaps();
   buildScrubber(image);
   buildInside(image);

@@ -100,7 +100,9 @@ const KEYS = [
   ["a", "next method as A", () => nextMethod("a")],
   ["b", "next method as B", () => nextMethod("b")],
   ["x", "swap A and B", () => state.b !== null && choose({ a: state.b, b: state.a })],
-  ["n", "next image", () => data.images.length > 1 && choose({ image: (state.image + 1) % data.images.length })],
+  ["n", "next image", () => photographs().length > 1 && choose({ image: cycle(photographs(), current()).number })],
+  ["c", "next class of the image", () => classesOf(current()).length > 1
+    && choose({ image: cycle(classesOf(current()), current()).number })],
   ["s", "next colour scale", () => choose({ scale: cycle(SCALES, state.scale) })],
   ["Escape", "let go of a pinned pixel", () => setPixel(null)],
   ["Tab to the maps, then arrows", "pan"],
@@ -117,6 +119,7 @@ const BUTTONS = {
 const FIELDS = {
   fraction: ({ value }) => { play(false); setFraction(Number(value)); },
   scale: ({ value }) => choose({ scale: value }),
+  class: ({ value }) => choose({ image: Number(value) }),
   "pick-a": ({ value }) => put("a", value),
   "pick-b": ({ value }) => put("b", value || null),
 };

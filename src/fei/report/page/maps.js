@@ -31,6 +31,14 @@ function buildHead(image) {
   $("summary").textContent = parts.join(" ");
 }
 
+/** The classes that were explained in the photograph, where there are several. */
+function buildClasses(image) {
+  const classes = classesOf(image);
+  $("class-choice").hidden = classes.length < 2;
+  $("class-choice").replaceChildren($("class-choice").querySelector("legend"), ...classes.map(({ number, target }) =>
+    pick("radio", "class", number, number === image.number, target.label)));
+}
+
 // Maps
 
 function badgeOf(test, inFull = false) {
@@ -63,21 +71,36 @@ function cellOf(number, image, panel) {
     h("figcaption", {},
       h("span", { class: "caption" }, h("span", { class: "name" }, name),
         ...(panel ? [h("span", { class: "slot-buttons" }, ...slotButtons(number, name))] : [])),
-      h("span", { class: "reading" }), panel ? badgeOf(panel.blackImage) : null));
+      h("span", { class: "reading" }), panel ? badgeOf(panel.blackImage) : null,
+      panel?.evidence ? h("span", { class: panel.evidence.found ? "evidence" : "evidence silent" },
+        `${capital(panel.evidence.sentence)}.`) : null));
+}
+
+/** Where a map changes with the seed. */
+function changesOf(number, { method, repeated }) {
+  const canvas = h("canvas", { role: "img", "aria-label": `Where the map of ${method} changes with the seed` });
+  return h("figure", { class: "cell", "data-image": number, "data-changes": method },
+    viewOf(canvas),
+    h("figcaption", {},
+      h("span", { class: "caption" }, h("span", { class: "name" }, "changes with the seed")),
+      h("span", { class: "reading" }),
+      h("span", { class: "evidence" }, `How far each pixel moves in the order of ${method} with seed ${repeated.seed}.`)));
 }
 
 function buildMaps() {
   const names = [...new Set(data.images.flatMap((image) => image.panels.map((panel) => panel.method)))];
   $("chips").replaceChildren(...names.map((name) => pick("checkbox", "shown", name, !state.hidden.has(name))));
-  $("stage").replaceChildren(...data.images.map((image, number) => {
+  const rows = photographs();
+  $("stage").replaceChildren(...rows.map((image) => {
     const panels = image.panels.filter((panel) => !state.hidden.has(panel.method));
-    const cells = [null, ...panels].map((panel) => cellOf(number, image, panel));
-    const heading = data.images.length < 2 ? null : h("h3", {}, h("button", {
-      type: "button", class: "image-name", "data-image": number, "aria-pressed": String(number === state.image),
+    const cells = panels.flatMap((panel) => [cellOf(image.number, image, panel),
+      ...(panel.repeated ? [changesOf(image.number, panel)] : [])]);
+    const heading = rows.length < 2 ? null : h("h3", {}, h("button", {
+      type: "button", class: "image-name", "data-image": image.number, "aria-pressed": String(image.number === state.image),
     }, image.name), h("span", { class: "faint" }, image.target.label));
-    return h("div", { class: "row" }, heading, h("div", { class: "cells" }, ...cells));
+    return h("div", { class: "row" }, heading, h("div", { class: "cells" }, cellOf(image.number, image, null), ...cells));
   }));
-  for (const cell of $("stage").querySelectorAll(".cell:not([data-method])")) {
+  for (const cell of $("stage").querySelectorAll(".cell:not([data-method], [data-changes])")) {
     paintPhoto(cell.querySelector("canvas"), data.images[cell.dataset.image]);
   }
   layOut();
@@ -86,7 +109,7 @@ function buildMaps() {
 
 function cellParts(cell) {
   const image = data.images[cell.dataset.image];
-  return { image, panel: cell.dataset.method ? image.byName.get(cell.dataset.method) : null };
+  return { image, panel: image.byName.get(cell.dataset.method), repeated: image.byName.get(cell.dataset.changes)?.repeated };
 }
 
 /** Rows of maps of even length, as many in a row as the width allows. */
@@ -94,19 +117,21 @@ function layOut() {
   const most = Math.max(2, Math.floor(($("stage").clientWidth + 16) / (9.25 * 16 + 16)));
   const cells = Math.max(...[...$("stage").querySelectorAll(".cells")].map((row) => row.children.length));
   const rows = Math.ceil(cells / most);
-  $("stage").style.setProperty("--columns", String(data.images.length > 1 ? Math.min(most, cells) : Math.ceil(cells / rows)));
+  $("stage").style.setProperty("--columns", String($("stage").children.length > 1 ? Math.min(most, cells) : Math.ceil(cells / rows)));
 }
 
 function paintMaps() {
   const shown = data.images.flatMap((image) => image.panels).filter((panel) => !state.hidden.has(panel.method));
   const bounds = shown.length ? shown.flatMap(({ low, high }) => [low, high]) : [0, 1];
   const range = [Math.min(...bounds), Math.max(...bounds)];
-  for (const cell of $("stage").querySelectorAll(".cell[data-method]")) {
-    const { image, panel } = cellParts(cell);
-    paintOverlay(cell.querySelector("canvas"), image, panel, { opacity: state.opacity, scale: state.scale, range });
+  for (const cell of $("stage").querySelectorAll(".cell[data-method], .cell[data-changes]")) {
+    const { image, panel, repeated } = cellParts(cell);
+    const scale = panel ? state.scale : "own";
+    paintOverlay(cell.querySelector("canvas"), image, panel ?? repeated, { opacity: state.opacity, scale, range });
   }
+  const silent = shown.some(({ evidence }) => evidence?.found === false);
   $("ramp-text").textContent = {
-    own: "1st to 99th percentile of each map",
+    own: `1st to 99th percentile of each map${silent ? "; 0 to 1 where nothing was found" : ""}`,
     shared: `all maps from ${brief(range[0])} to ${brief(range[1])}`,
     rank: "rank, least to most important",
   }[state.scale];
@@ -117,10 +142,11 @@ function paintMaps() {
 function paintReadings() {
   const { pixel } = state;
   for (const cell of $("stage").querySelectorAll(".cell")) {
-    const { image, panel } = cellParts(cell);
+    const { image, panel, repeated } = cellParts(cell);
     const inside = pixel && pixel.x < image.width && pixel.y < image.height;
     const i = inside ? pixel.y * image.width + pixel.x : 0;
-    const lines = panel ? panelReading(panel, inside ? i : null) : photoReading(image, inside ? pixel : null);
+    const lines = panel ? panelReading(panel, inside ? i : null)
+      : repeated ? changesReading(repeated, inside ? i : null) : photoReading(image, inside ? pixel : null);
     cell.querySelector(".reading").replaceChildren(...lines.map((line) => h("span", {}, line)));
   }
   // a reader of the screen is told of chosen pixels, not of all that the mouse passes
@@ -131,6 +157,10 @@ function panelReading(panel, i) {
   if (i !== null) return [`value ${brief(panel.values[i])}`, `above ${percent(percentile(panel, i), 1)} of pixels`];
   if (!panel.insertion) return [`${brief(panel.low)} to ${brief(panel.high)}`];
   return ["insertion", "deletion"].map((curve) => `${data.metrics[curve].title} ${written(panel[curve].auc, data.metrics[curve].format)}`);
+}
+
+function changesReading({ values, correlation }, i) {
+  return [i === null ? `rank correlation ${signed(correlation)}` : `moves by ${percent(values[i], 1)} of pixels`];
 }
 
 function photoReading(image, pixel) {
