@@ -160,9 +160,9 @@ def test_its_layer_for_activation_maps_is_found(network):
 @pytest.mark.parametrize(("name", "size", "count"), [("timm:test_vit", 160, 6), ("torchvision:swin_t", 64, 12)])
 def test_transformers_are_told_to_clip_at_their_activations(name, size, count):
     model, x = build(name, size)
-    (note,) = fei.FEI(model, steps=1, quantiles=[0.5]).explain(x).config["notes"]
+    (note,) = fei.FEI(model, "vm", steps=1, quantiles=[0.5]).explain(x).config["notes"]
     assert f"and {count} activations are not; sites='nonlinearity'" in note
-    result = fei.FEI(model, steps=1, quantiles=[0.5], sites="nonlinearity").explain(x)
+    result = fei.FEI(model, "vm", steps=1, quantiles=[0.5], sites="nonlinearity").explain(x)
     assert len(result.config["sites"]) == len(result.trace.clipped) == count
     assert result.config["notes"] == []
 

@@ -154,7 +154,9 @@ def test_a_unit_is_what_the_library_computes(photos, tmp_path):
         x = model.preprocess(photos / "2.png")[None]
         generator = torch.Generator().manual_seed(5)
         explanation = create("fei-vm", steps=2).explain(model, x, generator=generator)
-        expected = metrics.evaluate(model, x, explanation.maps, explanation.target, generator=generator)
+        expected = metrics.evaluate(
+            model, x, explanation.maps, explanation.target, protocol="fei-paper", generator=generator
+        )
     finally:
         torch.set_num_threads(threads)
     with Store.open(tmp_path, readonly=True) as store:

@@ -202,7 +202,7 @@ def test_what_a_network_prints_does_not_spoil_the_json(run):
     ("words", "expected"),
     [
         ("black-image --methods fei-wm", "did you mean fei-vm"),
-        ("black-image --methods fei-vm,saliency", "saliency does not; choose one of fei-vm"),
+        ("black-image --methods fei-vm,saliency", "saliency does not; choose one of fei, fei-vm"),
         ("black-image --trials 0", "Invalid value for '--trials'"),
         ("black-image --preset quick", "Unknown preset 'quick'"),
         ("black-image --seed -1", "The seed is -1"),

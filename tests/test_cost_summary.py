@@ -106,7 +106,7 @@ def test_hooks_go_also_when_the_call_fails():
 
 def test_fei_costs_what_it_says():
     model, x = small_cnn(), pictures(2)
-    explainer = FEI(model, quantiles=(0.5, 0.9), steps=4)
+    explainer = FEI(model, "vm", quantiles=(0.5, 0.9), steps=4)
     maps, cost = measure_cost(model, lambda: explainer.attribute(x, 1))
     assert torch.equal(maps, explainer.attribute(x, 1))  # counting changes nothing
     assert cost.backwards == 2 * 2 * 4 + 2  # images, quantiles, steps; and two that check what was folded

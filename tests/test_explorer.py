@@ -116,7 +116,7 @@ def test_a_normalised_image_is_stretched_together_with_its_reference():
 def test_curves_layers_and_masks_are_those_of_the_library(classifier, images, shown):
     generator = torch.Generator().manual_seed(5)
     explanation = fei.FEI(classifier, "vm", steps=3).explain(images[1:], generator=generator)
-    expected = fei.metrics.evaluate(classifier, images[1:], explanation.maps, protocol="fei-fine", generator=generator)
+    expected = fei.metrics.evaluate(classifier, images[1:], explanation.maps, protocol="held-out-fine")
     sent = payload(shown)["images"][1]["panels"][0]
     assert sent["method"] == "fei-vm"
     for curve in ("insertion", "deletion"):
@@ -325,7 +325,7 @@ def test_compare_writes_one_page_of_all_images(place, capsys):
     document = json.loads(capsys.readouterr().out)
     page = data_of((place / document["page"]).read_text(encoding="utf-8"))
     assert [image["name"] for image in page["images"]] == ["a b.png", "c.png"]
-    assert page["images"][0]["protocol"] == "fei-paper/1"
+    assert page["images"][0]["protocol"] == "held-out/1"
     for image, result in zip(page["images"], document["results"], strict=True):
         for panel, row in zip(image["panels"], result["methods"], strict=True):
             assert panel["insertion"]["auc"] == pytest.approx(row["insertion"], rel=1e-6)
@@ -388,7 +388,7 @@ def test_an_explanation_shows_itself(classifier, images):
     explanation = fei.FEI(classifier, steps=2).explain(images, target=[2, 0])
     data = data_of(frame_of(explanation._repr_html_()))
     assert [image["target"]["label"] for image in data["images"]] == ["class 2", "class 0"]
-    assert [image["panels"][0]["method"] for image in data["images"]] == ["fei-vm", "fei-vm"]
+    assert [image["panels"][0]["method"] for image in data["images"]] == ["fei", "fei"]
     assert data["images"][0]["panels"][0]["insertion"] is None  # there is no network to ask
     colour = (explanation.reference[1].flatten() * 255).round().int().tolist()
     assert data["images"][1]["reference"]["insertion"] == {"color": colour}

@@ -57,7 +57,7 @@ def evaluated(model):
 
 
 def numbers(result):
-    inside = [vars(similar) for similar in result.internal.values()]
+    inside = [similar.numbers for similar in result.internal.values()]
     return torch.cat(
         [result.insertion.scores.flatten(), result.deletion.scores.flatten()]
         + [value.flatten().to(torch.float32) for similar in inside for value in similar.values()]

@@ -548,7 +548,7 @@ def test_relevance_under_softmax_is_that_of_its_gradient_also_where_it_is_satura
     found = internal(model, x, maps_for(x), layers=["5"], protocol="fei-paper", reference=0.0, relevance=True)["5"]
     model[5].register_forward_hook(lambda module, args, out: kept.append(out.detach()))
     model(x)
-    ranked = maps_for(x).flatten().argsort(descending=True)
+    ranked = maps_for(x).flatten().argsort(descending=True, stable=True)
     for q in (0.1, 0.3, 0.5, 0.7, 0.9):
         image = x.clone().flatten(2)
         image[:, :, ranked[len(ranked) - round(q * len(ranked)) :]] = 0.0

@@ -593,7 +593,7 @@ def test_a_saturated_score_is_said_and_is_no_clipping():
     model[8].weight.data *= 1e6
     x = pictures(1)
     top = int(model(x).argmax())
-    result = fei.FEI(model, steps=2, quantiles=QUANTILES).explain(x, top, x * 0.9)
+    result = fei.FEI(model, "vm", steps=2, quantiles=QUANTILES).explain(x, top, x * 0.9)
     assert result.maps.std() == 0
     assert "the map of 1 of 1 image(s) is constant: no gradient of the score" in result.config["notes"][0]
     assert all((share == 0).all() for share in result.trace.clipped.values())  # where there was none, none was lost

@@ -25,9 +25,10 @@ from torch import nn
 
 import fei
 from fei import protocols
-from fei.core.scoring import logits_of
+from fei.core.scoring import logits_of, relative_score
 from fei.errors import FEIError, InputError, ModelError
 from fei.metrics.black_image import optimisation_method
+from fei.metrics.similarity import Similarity, relevance_weighted
 
 pytestmark = pytest.mark.slow
 
@@ -116,7 +117,7 @@ def test_internal_faithfulness(net, size, count, seed, layers, layout):
     if isinstance(found, FEIError):
         return
     for name, similar in found.items():
-        for values, others in zip(vars(similar).values(), vars(result.internal[name]).values(), strict=True):
+        for values, others in zip(similar.numbers.values(), result.internal[name].numbers.values(), strict=True):
             assert values.shape == (count,)
             assert values.isfinite().all()
             torch.testing.assert_close(values, others, rtol=1e-3, atol=1e-4)
@@ -374,3 +375,32 @@ def test_cost_counts_rows(net, rows, backward, fails):
         assert result[0] is rows
         assert (result[1].forwards, result[1].backwards) == (sum(rows), sum(rows) * backward)
         assert result[1].seconds >= 0
+
+
+@covers("metrics.Similarity", "metrics.similarity.relevance_weighted")
+@examples(20)
+@given(rows=st.integers(1, 4), units=st.integers(1, 9), seed=seeds, weighed=st.sampled_from(["uniform", "zero", "one"]))
+def test_relevance_weights_between_all_and_one(rows, units, seed, weighed):
+    original, perturbed = filled((units,), "normal", seed), filled((rows, units), "normal", seed + 1)
+    weights = torch.ones(units) if weighed == "uniform" else torch.zeros(units)
+    weights[0] = weights[0] if weighed == "zero" else 1.0
+    mse, cosine = relevance_weighted(original, perturbed, weights)
+    expected = (perturbed - original).double().square()
+    torch.testing.assert_close(mse, expected[:, 0] if weighed == "one" else expected.mean(1), rtol=1e-5, atol=1e-6)
+    assert (cosine.abs() <= 1 + 1e-9).all()
+    found = Similarity(mse, cosine, cosine)
+    assert set(found.numbers) == {"mse", "cosine", "pearson"}
+
+
+@covers("core.scoring.relative_score")
+@examples(20)
+@given(classes=st.integers(2, 6), seed=seeds, chosen=st.integers(0, 1))
+def test_the_relative_score_has_the_direction_of_the_softmax(classes, seed, chosen):
+    logits = filled((1, classes), "normal", seed).double().requires_grad_()
+    index = torch.tensor([chosen])
+    (own,) = torch.autograd.grad(relative_score(logits, None, index, "softmax").sum(), logits)
+    (softmax,) = torch.autograd.grad(logits.softmax(1)[0, chosen], logits)
+    torch.testing.assert_close(own / own.norm(), softmax / softmax.norm())
+    (logit,) = torch.autograd.grad(relative_score(logits, None, index, "softmax", 0.0).sum(), logits)
+    assert logit[0, chosen] == 1
+    assert logit.count_nonzero() == 1

@@ -17,7 +17,18 @@ import fei
 from fei import protocols
 from fei.core.randomness import image_digest
 from fei.errors import InputError
-from fei.references import KINDS, Reference, References, blur, gaussian_blur, mean_colour, pixel_range
+from fei.references import (
+    KINDS,
+    Reference,
+    References,
+    another_photograph,
+    blur,
+    clouds,
+    gaussian_blur,
+    mean_colour,
+    normalised_zero,
+    pixel_range,
+)
 
 shapes = st.tuples(st.integers(1, 3), st.sampled_from([1, 3, 4]), st.sampled_from(SIZES)).map(lambda s: (*s[:2], *s[2]))
 specs = (
@@ -67,7 +78,9 @@ def test_references_fit_the_images_or_are_refused(spec, shape, kind, dtype, layo
 @given(kind=st.text(max_size=6) | st.sampled_from(KINDS), resample=st.booleans(), shape=shapes)
 def test_resampled_references_change_and_repeat(kind, resample, shape):
     reference = attempt(lambda: Reference(kind, resample))
-    assert isinstance(reference, InputError) == (kind not in KINDS or (resample and kind not in ("color", "noise")))
+    assert isinstance(reference, InputError) == (
+        kind not in KINDS or (resample and kind not in ("color", "noise", "clouds"))
+    )
     if isinstance(reference, Reference) and resample:
         x = filled(shape, "normal", 2)
         made = References(reference, x, [image_digest(image) for image in x], nn.Identity(), 0)
@@ -219,3 +232,34 @@ def test_maps_of_any_real_type_rank_as_their_values_do(protocol, dtype):
         assert torch.equal(
             curve(model, x, maps, protocol=protocol).scores, curve(model, x, maps.double(), protocol=protocol).scores
         )
+
+
+@covers("references.clouds")
+@examples(20)
+@given(shape=shapes, seed=seeds)
+def test_clouds_are_pixels(shape, seed):
+    drawn, again = (clouds(shape[1:], torch.Generator().manual_seed(seed)) for _ in range(2))
+    assert drawn.shape == shape[1:]
+    assert torch.equal(drawn, again)
+    assert 0 <= drawn.min() <= drawn.max() <= 1
+
+
+@covers("references.normalised_zero", "references.another_photograph")
+@examples(20)
+@given(shape=shapes, kind=st.sampled_from(["uniform", "normal", "constant"]), dtype=st.sampled_from(FLOATS))
+def test_held_out_replacements_fit_any_image(shape, kind, dtype):
+    x = filled(shape, kind, 3).to(dtype)
+    for replace in (normalised_zero, another_photograph):
+        made = replace(x, nn.Identity())
+        assert (made.shape, made.dtype) == (x.shape, dtype)
+        assert made.isfinite().all()
+        assert torch.equal(made, replace(x, nn.Identity()))
+
+
+@covers("protocols.default_protocol")
+@examples(5)
+@given(reference=st.sampled_from([None, "color", 0.5]), fine=st.booleans())
+def test_the_default_protocol_takes_the_reference_it_is_for(reference, fine):
+    chosen = protocols.get(protocols.default_protocol(reference, fine=fine))
+    assert (chosen.replacement == "reference") == (reference is not None)
+    assert ("fine" in chosen.name) == fine

@@ -141,6 +141,7 @@ def test_ids_and_versions():
         "fei-paper/1",
         "held-out/1",
         "fei-fine/1",
+        "held-out-fine/1",
         "rise/1",
         "torchcam/1",
         *(f"quantus-pixelflipping/{version}" for version in (1, 2)),

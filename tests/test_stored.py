@@ -98,6 +98,7 @@ def test_an_explanation_is_loaded(place):
 def test_a_comparison_is_made_again(place, capsys):
     then = json.loads((place / "compared" / "a.comparison.json").read_text(encoding="utf-8"))
     words = ["--model", "net.py:net", "--methods", "fei-vm,gradcam", "--steps", "3", "--out", "new", "--json"]
+    words += ["--protocol", then["protocol"]["id"]]  # another one is the default now
     assert fei("compare", "photos/a.png", *words) == 0
     (now,) = json.loads(capsys.readouterr().out)["results"]
     assert now.keys() >= then.keys()

@@ -49,7 +49,7 @@ def test_every_plan_is_in_the_order_and_valid() -> None:
 def test_the_main_plan_has_every_method() -> None:
     reduced = {"studies.own_methods:FewerChannels": "scorecam"}
     named = {reduced.get(row.name, row.name) for row in _plans.plan_of("main").methods}
-    later = {"smooth-noise", "centre", "brightness", "edges"}  # controls that came after it
+    later = {"fei", "smooth-noise", "centre", "brightness", "edges"}  # which came after it
     assert named == set(fei.methods.available()) - later
     for name in ("resnet50", "seeds"):
         assert _plans.plan_of(name).methods == _plans.plan_of("main").methods

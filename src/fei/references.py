@@ -193,7 +193,8 @@ def clouds(shape: Sequence[int], generator: torch.Generator) -> Tensor:
     channels, height, width = shape
     rows, columns = torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width)
     amplitude = 1 / (rows**2 + columns**2).sqrt().clamp(min=1 / max(height, width))
-    white = torch.randn(channels + 1, height, width, generator=generator)
+    # in double precision, in which processors differ by round-off alone
+    white = torch.randn(channels + 1, height, width, generator=generator).double()
     pink = torch.fft.irfft2(torch.fft.rfft2(white) * amplitude, s=(height, width))
     pink = pink / pink.std((1, 2), keepdim=True, correction=0).clamp(min=torch.finfo(pink.dtype).tiny)
     mixed = _SHARED**0.5 * pink[:1] + (1 - _SHARED) ** 0.5 * pink[1:]
@@ -225,9 +226,15 @@ def mean_colour(images: Tensor, model: nn.Module) -> Tensor:
 
 
 def normalised_zero(images: Tensor, model: nn.Module) -> Tensor:
-    """Zero in the network's normalised space: its mean colour if it takes pixels, 0 if it takes normalised input."""
-    if pixel_range(model) is None:
+    """Zero in the network's normalised space: its mean colour if it takes pixels, 0 if it takes normalised input.
+
+    The middle of the pixels' range stands for a mean colour that is not known.
+    """
+    known = pixel_range(model)
+    if known is None:
         return torch.zeros_like(images)
+    if getattr(model, "mean", None) is None:
+        return torch.full_like(images, sum(known) / 2)
     return mean_colour(images, model).expand_as(images)
 
 
@@ -263,7 +270,7 @@ def _photograph(name: str, image: Tensor) -> Tensor:
 def _differ(photo: Tensor, image: Tensor) -> bool:
     """Whether two pictures are of different things: that they are hardly correlated."""
     both = torch.stack([photo.flatten(), image.flatten()]).double()
-    return bool(both.corrcoef()[0, 1].nan_to_num().abs() < _SAME)
+    return both.shape[1] < 2 or bool(both.corrcoef()[0, 1].nan_to_num().abs() < _SAME)
 
 
 def blur(images: Tensor) -> Tensor:

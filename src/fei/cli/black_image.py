@@ -26,7 +26,7 @@ def black_image(
     methods: Annotated[
         str,
         typer.Option("--methods", "--method", metavar="NAMES", help="Optimisation methods, separated by commas."),
-    ] = "fei,fei-vm,fei-none",
+    ] = "fei,fei-none",
     trials: Annotated[int, typer.Option(min=1, help="How many classes and colours to try.")] = 20,
     steps: opt.Steps = None,
     preset: opt.Preset = None,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import html
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fei.errors import InputError
 from fei.report.drawing import figure_bytes
@@ -70,10 +70,14 @@ def explanation_html(explanation: Explanation) -> str:
     return notebook_html(first.show(), explained(first), len(explanation.maps))
 
 
+def _method(settings: Mapping[str, Any]) -> str:
+    variant = str(settings["variant"])
+    return "fei" if settings["preset"] == "fei" else variant if variant == "fgvis" else f"fei-{variant}"
+
+
 def explained(explanation: Explanation) -> list[Shown]:
     """What an explorer shows of an explanation alone."""
     settings = explanation.config["settings"]
-    variant = str(settings["variant"])
     images = []
     for i in range(len(explanation.maps)):
         target = int(explanation.target[i])
@@ -92,7 +96,7 @@ def explained(explanation: Explanation) -> list[Shown]:
                 label=f"class {target}" if target >= 0 else "score",
                 panels=[
                     Panel(
-                        variant if variant == "fgvis" else f"fei-{variant}",
+                        _method(settings),
                         one.maps[0, 0].detach().cpu(),
                         explanation=one,
                         config=settings,
