@@ -87,7 +87,7 @@ def test_it_opens_from_disk_and_asks_for_nothing_else(visit, file):
 @pytest.mark.parametrize("fraction", [0.05, 0.5, 0.851])
 def test_scrubbing_paints_what_the_metric_shows_the_network(visit, classifier, images, shown, fraction):
     # an own schedule with this one point: the library's own pictures at any fraction
-    protocol = replace(fei.protocols.get("fei-fine"), name="one", levels=fei.protocols.Quantiles((fraction,)))
+    protocol = replace(fei.protocols.get("held-out-fine"), name="one", levels=fei.protocols.Quantiles((fraction,)))
     scrub(visit, fraction)
     for slot, method in (("a", "fei-vm"), ("b", "fei-none")):
         maps = next(panel.map for panel in shown[0].panels if panel.method == method)[None]
@@ -102,7 +102,7 @@ def test_ties_are_painted_in_the_order_of_the_seed(visit, classifier, images):
     visit.page.select_option("#pick-a", "constant")
     scrub(visit, 0.5)
     library = Perturbations(
-        fei.protocols.get("fei-fine"), classifier, images[:1], torch.zeros(1, *SIZE), None, SEED, ["deletion"]
+        fei.protocols.get("held-out-fine"), classifier, images[:1], torch.zeros(1, *SIZE), None, SEED, ["deletion"]
     )
     assert (visit.pixels("#deletion-a") == photo(library.make([PerturbedRow(0, "deletion", 10)])[0])).all()
 

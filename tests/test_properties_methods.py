@@ -112,6 +112,7 @@ def test_masks_of_any_network(net, size, count, variant, options, layout, target
     seed=seeds,
     mode=st.sampled_from(["plain", "no_grad", "inference"]),
 )
+@pytest.mark.filterwarnings("ignore:no feature layer was found")  # in an image of one pixel
 def test_methods_on_any_network(name, net, size, layout, target, seed, mode):
     x = images_for(net, size, 2, seed)
     given = laid_out(x, layout)

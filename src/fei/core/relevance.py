@@ -14,6 +14,8 @@ from fei.core.checks import image_gradient
 from fei.core.pathway import visit_sites
 from fei.core.sites import Site
 
+_LEVELS = 1e9  # of evidence that are told apart when it is ranked
+
 
 def relevance(model: nn.Module, sites: Sequence[Site], images: Tensor, score: Callable[[Any], Tensor]) -> list[Tensor]:
     """h·∂s/∂h of every unit at each site; positive where a unit speaks for the class.
@@ -74,7 +76,10 @@ def evidence_ranks(evidence: Tensor, size: Sequence[int]) -> Tensor | None:
         if side < 2 or extra > 1:
             return None
         evidence = evidence[:, extra:].reshape(len(evidence), 1, side, side)
-    large = F.interpolate(evidence, tuple(size), mode="bilinear", align_corners=False).flatten(1)
-    order = large.argsort(dim=1, stable=True)
-    places = torch.arange(large.shape[1], dtype=large.dtype, device=large.device) / (large.shape[1] - 1)
+    wide = evidence if evidence.device.type == "mps" else evidence.double()  # MPS has no float64
+    large = F.interpolate(wide, tuple(size), mode="bilinear", align_corners=False).flatten(1)
+    span = large.abs().amax(1, keepdim=True).clamp(min=torch.finfo(large.dtype).tiny)
+    # what differs by round-off alone is equal, as at the edges, where places are repeated
+    order = (large / span * _LEVELS).round().argsort(dim=1, stable=True)
+    places = torch.arange(large.shape[1], dtype=large.dtype, device=large.device) / max(large.shape[1] - 1, 1)
     return torch.empty_like(large).scatter_(1, order, places.expand_as(large)).view(len(evidence), 1, *size)
