@@ -76,7 +76,7 @@ def measure(model: Classifier, synset: str, variant: str, **options: Any) -> dic
     x = photo(model, synset)
     explainer = fei.FEI(model, variant, **options)
     start = time.perf_counter()
-    result = explainer.explain(x)
+    result = explainer.explain(x, evidence=False)
     seconds = time.perf_counter() - start
     asked = torch.tensor(explainer.settings.areas)
     return quality(model, x, result.maps, int(result.target), result.reference) | {

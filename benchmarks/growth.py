@@ -56,9 +56,9 @@ def explained(model: Classifier, point: dict[str, Any], steps: int) -> float:
     """Seconds of one call on noise."""
     x = torch.rand((point["batch"], 3, point["size"], point["size"]), generator=torch.Generator().manual_seed(0))
     quantiles = [(i + 1) / (point["quantiles"] + 1) for i in range(point["quantiles"])]
-    explainer = fei.FEI(model, steps=steps, quantiles=quantiles, sites=point["sites"])
+    explainer = fei.FEI(model, "vm", steps=steps, quantiles=quantiles, sites=point["sites"])
     start = clock()
-    explainer.explain(x, 0, internal_batch_size=point["rows"])
+    explainer.attribute(x, 0, internal_batch_size=point["rows"])
     return clock() - start
 
 

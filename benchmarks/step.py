@@ -43,7 +43,7 @@ def ratios(model: Classifier, x: Tensor, variant: str, preset: str, repeats: int
         found.append(took / bare(model, batch, 0))
         since = clock()
 
-    fei.FEI(model, variant, preset=preset, steps=repeats + 2).explain(x, 0, progress=after_step)
+    fei.FEI(model, variant, preset=preset, steps=repeats + 2).attribute(x, 0, progress=after_step)
     return found[2:]
 
 

@@ -62,4 +62,4 @@ class OtherReference(Baseline):
     def maps(self, task: Any) -> Tensor:
         """The map of one image."""
         explainer = fei.FEI(task.model, self.variant, steps=self.steps, seed=task.seed)
-        return explainer.explain(task.images, task.chosen, self.reference).maps[:, 0]
+        return explainer.attribute(task.images, task.chosen, self.reference)[:, 0]

@@ -268,16 +268,9 @@ def get(protocol: str | Protocol) -> Protocol:
     raise InputError(f"Unknown protocol {protocol!r}; {hint}")
 
 
-def default_protocol(reference: ReferenceSpec, *, fine: bool = False) -> str:
-    """What maps are measured under where nobody says: with references they were not optimised with, unless told R.
-
-    Args:
-        reference: R, if it was told.
-        fine: Whether curves are to have many points, and one replacement that can be shown.
-    """
-    if reference is None:
-        return "held-out-fine" if fine else "held-out"
-    return "fei-fine" if fine else "fei-paper"
+def default_protocol(reference: ReferenceSpec) -> str:
+    """What maps are measured under where nobody says: with references they were not optimised with, unless told R."""
+    return "held-out" if reference is None else "fei-paper"
 
 
 def describe(protocol: str | Protocol) -> dict[str, Any]:

@@ -73,7 +73,6 @@ def explain(
 
     With --html its faithfulness is measured, and all images are in one page, explorer.html, that opens from disk.
     """
-    from fei.protocols import default_protocol
     from fei.service import Request
 
     request = Request.of(
@@ -85,7 +84,6 @@ def explain(
         device=device,
         reference=reference,
         batch_size=batch_size,
-        protocol=default_protocol(reference, fine=True),
         stability=stability,
     )
     requests = [request.model_copy(update={"target": word}) for word in target or ()] or [request]

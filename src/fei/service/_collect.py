@@ -14,7 +14,7 @@ from fei.core.scoring import check_target
 from fei.errors import InputError
 from fei.metrics import BlackImage
 from fei.progress import Progress
-from fei.protocols import Protocol, default_protocol, get
+from fei.protocols import Protocol, get
 from fei.references import ReferenceSpec
 from fei.report.explorer import Comparison
 from fei.service.inquiry import Found, Inquiry
@@ -29,7 +29,7 @@ def collect(
     target: int | Sequence[int] | Tensor | None = None,
     names: Sequence[str] | None = None,
     seed: int = 0,
-    protocol: str | Protocol | None = None,
+    protocol: str | Protocol = "held-out-fine",
     reference: ReferenceSpec = None,
     layers: Sequence[str] | None = None,
     black_image: int | Mapping[str, BlackImage] = 0,
@@ -47,8 +47,7 @@ def collect(
         target: The class to explain, or one per image; the predicted one if not given.
         names: What the images are called; by default as their files.
         seed: Of whatever is random.
-        protocol: How insertion and deletion are measured; by default over what no default optimises with, or over the
-            reference that is given.
+        protocol: How insertion and deletion are measured.
         reference: R, for methods and for the protocol where it leaves it open; by default a random colour per image.
         layers: Layers to look into, as for `fei.metrics.internal`; an empty list for none.
         black_image: Trials of the black-image test for each method that can be tested, or results by name.
@@ -71,7 +70,7 @@ def collect(
         classifier,
         found,
         seed,
-        get(protocol or default_protocol(reference, fine=True)),
+        get(protocol),
         reference,
         layers,
         batch_size,
