@@ -13,6 +13,8 @@ import fei
 from fei import protocols
 from fei.errors import InputError, ModelError
 from fei.metrics import deletion, evaluate, insertion, internal
+from fei.metrics.declaration import Subject
+from fei.metrics.evaluation import METRICS
 from fei.metrics.perturbation import PerturbedRow, check_maps
 from fei.protocols import Quantiles
 
@@ -568,3 +570,51 @@ def test_a_network_of_one_logit_has_no_other_class_to_be_relevant_against():
     model, x = nn.Sequential(nn.Conv2d(3, 1, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval(), pictures(1)
     with pytest.raises(InputError, match="softmax"):
         internal(model, x, maps_for(x), layers=["0"], relevance=True)
+
+
+def test_declared_metrics_are_read_off_one_evaluation():
+    """Quick, since mutants are tried on it: what plans name is what the functions return."""
+    x = pictures(1, (4, 6))
+    model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 3)).eval()
+    protocol = dataclasses.replace(fei.protocols.get("fei-paper"), name="half", levels=Quantiles((0.5,)))
+    given = {"boxes": [], "layers": ["1"], "seed": 7, "batch_size": 3, "protocol": protocol}
+    subject = Subject(model, x, maps_for(x), 1, **given)
+    options = {"layers": ["1"], "protocol": protocol, "generator": torch.Generator().manual_seed(7), "batch_size": 3}
+    expected = evaluate(model, x, maps_for(x), 1, **options)
+    weighed = internal(model, x, maps_for(x), 1, relevance=True, **options)["1"]
+    found = {metric.name: metric.measure(subject) for metric in METRICS}
+    for name in ("insertion", "deletion"):
+        assert torch.equal(found[name].scores, getattr(expected, name).scores)
+    assert torch.equal(found["ties"], expected.insertion.ties)
+    for name in ("mse", "cosine", "pearson"):
+        assert torch.equal(found[name]["1"], getattr(expected.internal["1"], name))
+    for name in ("relevant_mse", "relevant_cosine"):
+        assert torch.equal(found[name]["1"], weighed.numbers[name])
+        assert getattr(expected.internal["1"], name) is None
+    assert set(weighed.numbers) == set(expected.internal["1"].numbers) | {"relevant_mse", "relevant_cosine"}
+    declared = {metric.name: metric for metric in METRICS}
+    assert declared["relevant_mse"].document() == {
+        "title": "relevant MSE",
+        "arrow": "↓",
+        "heading": "Relevant MSE ↓",
+        "better": False,
+        "format": ".4g",
+        "logarithmic": True,
+    }
+    assert (declared["relevant_mse"].group, declared["relevant_cosine"].group) == ("relevance", "relevance")
+    assert declared["relevant_cosine"].heading == "relevant cosine ↑"
+    assert declared["relevant_mse"].needs == declared["relevant_cosine"].needs == ("network", "protocol", "layers")
+    nowhere = evaluate(model, x, maps_for(x), 1, **options | {"layers": []}, relevance=True)
+    assert nowhere.forwards == expected.forwards
+
+
+def test_relevance_of_several_images_is_that_of_each():
+    x, targets = pictures(3, (4, 6)), [2, 0, 1]
+    model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 3)).eval()
+    options = {"layers": ["1"], "protocol": "fei-paper", "relevance": True}
+    together = internal(model, x, maps_for(x), targets, batch_size=10, **options)["1"]
+    for number, target in enumerate(targets):
+        alone = slice(number, number + 1)
+        one = internal(model, x[alone], maps_for(x)[alone], target, batch_size=5, **options)["1"]
+        for name, values in one.numbers.items():
+            assert values.item() == pytest.approx(together.numbers[name][number].item(), rel=1e-5, abs=1e-7)

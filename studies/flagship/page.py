@@ -58,7 +58,8 @@ def mean(values: list[float]) -> float:
 def compared(network: str, scores: Numbers) -> Iterator[list[str]]:
     """Rows of the flagship against the best of the others, on the photographs that all of them have."""
     for kind, name, title, more in COMPARED:
-        methods = [method for k, method in scores if k == kind]
+        enough = len(scores[kind, FLAGSHIP]) / 2  # a method that was measured on few would leave few to compare
+        methods = [method for (k, method), found in scores.items() if k == kind and len(found) >= enough]
         shared = sorted(set.intersection(*(set(scores[kind, method]) for method in methods)))
         values = {method: [scores[kind, method][photo][name] for photo in shared] for method in methods}
         others = {method: mean(numbers) for method, numbers in values.items() if method != FLAGSHIP}
