@@ -136,7 +136,7 @@ def test_what_was_found_is_in_the_terminal_and_the_record(explain, weighed, monk
 
 
 def test_where_nothing_was_found_all_of_them_say_so_and_no_noise_is_stretched(explain, weighed, monkeypatch):
-    weighed([0.1] * 5, [0.1] * 5, 0.1)
+    weighed([0.01] * 5, [0.01] * 5, 0.04)
     drawn = watch_drawing(monkeypatch)
     code, out, _ = explain("a.png --target striped --html")
     assert code == 0

@@ -12,6 +12,7 @@ from torch import Tensor
 from fei.core.randomness import generator_for
 
 LEAST = 0.02  # of the score, beyond what random masks keep
+SEEN = 0.05  # a score on the whole image from which on a class counts as seen by the network
 _BLUR = 16 / 224  # σ of the random masks over the longer side
 _DRAWS = 2
 
@@ -37,8 +38,14 @@ class Evidence:
 
     @property
     def found(self) -> Tensor:
-        """Whether something in the image speaks for the class, (N,): a mask keeps at least .02 beyond chance."""
-        return self.gain >= LEAST
+        """Whether something in the image speaks for the class, (N,).
+
+        A mask keeps at least .02 beyond chance; or the network gives the class at least .05 on the whole image and a
+        mask keeps half of that. Where several classes share what speaks for them, as kinds of cats do, masks may move
+        the score from one to the other, and random masks do as well.
+        """
+        seen = (self.whole >= SEEN) & (self.kept.amax(1) >= self.whole / 2)
+        return (self.gain >= LEAST) | seen
 
 
 def silence(label: str, probability: float | None = None) -> str:
