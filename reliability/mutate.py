@@ -50,7 +50,7 @@ TARGETS: dict[str, list[str]] = {
     "core/quantiles.py": ["tests/test_quantiles.py"],
     "metrics/curve.py": _CURVES,
     "metrics/perturbation.py": _CURVES,
-    "metrics/evaluation.py": [*_CURVES, "tests/test_declaration.py", "tests/test_bench_measure.py"],
+    "metrics/evaluation.py": [*_CURVES, "tests/test_relevance.py", "tests/test_bench_measure.py"],
     "protocols.py": _CURVES,
 }
 

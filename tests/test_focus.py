@@ -91,27 +91,23 @@ def test_the_gradient_is_weighted_and_then_clipped_by_hand(layer, rule):
     leaf = perturbed.clone().requires_grad_()
     (found,) = torch.autograd.grad(pathway.run(leaf).softmax(1)[:, 1].sum(), leaf)
 
-    chosen, values, on_original = get_rule(rule), [perturbed], [image]
+    chosen, leaf = get_rule(rule), perturbed.clone().requires_grad_()
+    on_original, kept = [image], [leaf]  # the values before the first layer and after each
     for part in model:
-        values.append(part(values[-1].detach().requires_grad_()))
         on_original.append(part(on_original[-1]))
-    leaves = [perturbed.clone().requires_grad_() for _ in range(1)]
-    current, kept = leaves[0], []
-    for part in model:
-        current = part(current)
-        kept.append(current)
-    (rho,) = torch.autograd.grad(kept[-1].softmax(1)[:, 1].sum(), kept[3], retain_graph=True)
+        kept.append(part(kept[-1]))
+    (rho,) = torch.autograd.grad(kept[-1].softmax(1)[:, 1].sum(), kept[4], retain_graph=True)
 
     def held(rho, place):
         if layer == str(place):
             rho = rho * weights
         if rule == "none":
             return rho
-        guard = chosen.guard(chosen.keep(on_original[place + 1].detach()), kept[place].detach(), None)
+        guard = chosen.guard(chosen.keep(on_original[place + 1].detach()), kept[place + 1].detach(), None)
         return chosen.clip(rho, guard, spend=False)
 
-    (rho,) = torch.autograd.grad(kept[3], kept[1], held(rho, 3), retain_graph=True)
-    (expected,) = torch.autograd.grad(kept[1], leaves[0], held(rho, 1))
+    (rho,) = torch.autograd.grad(kept[4], kept[2], held(rho, 3), retain_graph=True)
+    (expected,) = torch.autograd.grad(kept[2], leaf, held(rho, 1))
     torch.testing.assert_close(found, expected)
 
 
@@ -219,7 +215,7 @@ def test_a_reference_in_the_settings_is_a_name():
     with pytest.raises(InputError, match="`reference` must be a name, such as 'color:resample'"):
         fei.FEI(small_cnn(), reference=0.5)
     with pytest.raises(InputError, match="Unknown reference 'sky'"):
-        fei.FEI(small_cnn(), reference="sky").explain(pictures())
+        fei.FEI(small_cnn(), reference="sky")
 
 
 def test_named_feature_layers_are_those_focused_on():

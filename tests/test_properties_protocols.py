@@ -28,6 +28,7 @@ from fei.references import (
     mean_colour,
     normalised_zero,
     pixel_range,
+    smooth_noise,
 )
 
 shapes = st.tuples(st.integers(1, 3), st.sampled_from([1, 3, 4]), st.sampled_from(SIZES)).map(lambda s: (*s[:2], *s[2]))
@@ -242,6 +243,16 @@ def test_clouds_are_pixels(shape, seed):
     assert drawn.shape == shape[1:]
     assert torch.equal(drawn, again)
     assert 0 <= drawn.min() <= drawn.max() <= 1
+
+
+@covers("references.smooth_noise")
+@examples(20)
+@given(shape=shapes, seed=seeds)
+def test_smooth_noise_fits_any_image(shape, seed):
+    drawn, again = (smooth_noise(shape[2:], torch.Generator().manual_seed(seed)) for _ in range(2))
+    assert drawn.shape == shape[2:]
+    assert drawn.isfinite().all()
+    assert torch.equal(drawn, again)
 
 
 @covers("references.normalised_zero", "references.another_photograph")

@@ -27,6 +27,7 @@ from studies._verdicts import (  # noqa: E402
     rate_difference,
     verdict,
 )
+from studies.flagship import page as flagship  # noqa: E402
 from studies.l2_penalty import L2Penalty  # noqa: E402
 from studies.own_methods import FewerChannels, OtherReference  # noqa: E402
 from studies.photographs import LARGEST, USED, first_fresh_seed, is_fresh  # noqa: E402
@@ -397,3 +398,8 @@ def test_check_tells_of_a_page_that_is_old(tiny: Path, tmp_path: Path, capsys: p
     (tmp_path / page.RESULTS).write_text("old", encoding="utf-8")
     assert page.main([*folders, "--check"]) == 1
     assert "docs/results.md is not what the scores say" in capsys.readouterr().err
+
+
+def test_the_table_of_the_flagship_is_that_of_its_scores() -> None:
+    told = flagship.PAGE.read_text(encoding="utf-8").partition(flagship.BEGIN)[2].partition(flagship.END)[0]
+    assert told.strip() == flagship.text()

@@ -203,6 +203,13 @@ def clouds(shape: Sequence[int], generator: torch.Generator) -> Tensor:
     return drawn
 
 
+def smooth_noise(size: Sequence[int], generator: torch.Generator) -> Tensor:
+    """Normal random numbers (H, W) blurred by a Gaussian of σ = 16/224 of the longer side, as smooth as a CAM."""
+    sigma = 16 / 224 * max(size)
+    noise = torch.randn(tuple(size), dtype=torch.float64, generator=generator)
+    return gaussian_blur(noise[None, None], sigma, round(3 * sigma))[0, 0]
+
+
 def _is_real(values: object) -> bool:
     if isinstance(values, Tensor):
         return values.layout is torch.strided and not values.is_complex()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fei.core.randomness import generator_for
+from fei.references import smooth_noise
 
 LEAST = 0.02  # of the score, beyond what random masks keep
 SEEN = 0.05  # a score on the whole image from which on a class counts as seen by the network
-_BLUR = 16 / 224  # σ of the random masks over the longer side
-_DRAWS = 2
+_DRAWS = 2  # of random masks
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,8 @@ def measure_evidence(
     counts = (masks.flatten(2).double().mean(-1) * pixels).round().long().clamp(1, pixels)
     kept, chance, whole = [], [], []
     for number, image in enumerate(images):
-        draws = [_smooth_noise(masks.shape[2:], seed, digests[number], str(i)).to(masks) for i in range(_DRAWS)]
+        generators = [generator_for(seed, digests[number], f"evidence/{draw}") for draw in range(_DRAWS)]
+        draws = [smooth_noise(masks.shape[2:], generator).to(masks) for generator in generators]
         shuffle = torch.randperm(pixels, generator=generator_for(seed, digests[number], "evidence")).to(masks.device)
         own = [_largest(mask, int(count), shuffle) for mask, count in zip(masks[number], counts[number], strict=True)]
         random = [_largest(draw, int(count), shuffle) for draw in draws for count in counts[number]]
@@ -119,11 +119,3 @@ def _largest(values: Tensor, count: int, shuffle: Tensor) -> Tensor:
     chosen = torch.zeros_like(flat, dtype=torch.bool)
     chosen[order[:count]] = True
     return chosen.view(values.shape)
-
-
-def _smooth_noise(size: Any, seed: int, digest: str, purpose: str) -> Tensor:
-    from fei.references import gaussian_blur
-
-    noise = torch.rand(1, 1, *size, generator=generator_for(seed, digest, f"evidence/{purpose}"))
-    sigma = max(size) * _BLUR
-    return gaussian_blur(noise, sigma, max(1, round(2.5 * sigma)))[0, 0]

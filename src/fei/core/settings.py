@@ -11,6 +11,7 @@ from fei.core.clipgrad import get_rule
 from fei.core.scoring import Score, check_score
 from fei.core.sites import RESIDUALS, SiteSelection, check_kind
 from fei.errors import InputError
+from fei.references import Reference
 
 PAPER_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 PRESETS: dict[str, dict[str, Any]] = {
@@ -123,6 +124,7 @@ def _check(s: Settings) -> None:
             raise InputError(f"`{name}` is {getattr(s, name)!r}; give a number from 0 (the paper) to 1.")
     if not isinstance(s.reference, str):
         raise InputError(f"`reference` must be a name, such as 'color:resample'; got {s.reference!r}.")
+    Reference.of(s.reference)  # refuses what does not exist
     if s.contrast and not get_rule(s.variant).constrains:
         raise InputError("`contrast` does nothing but rescale where nothing is clipped; give it with another variant.")
     if s.early_stop is not None:

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from fei.core.randomness import generator_for
 from fei.methods._baseline import Baseline, Task
-from fei.references import gaussian_blur, pixel_range
+from fei.references import gaussian_blur, pixel_range, smooth_noise
 
 _LUMA = (0.299, 0.587, 0.114)  # of red, green and blue (ITU-R BT.601)
 _OFF_CENTRE = (1e-3, 0.618e-3)  # of the longer side: hardly two pixels are as far from there
@@ -51,14 +51,9 @@ class SmoothNoise(Baseline):
 
     def maps(self, task: Task) -> Tensor:
         """Maps of a chunk."""
-        size = tuple(task.images.shape[2:])
-        sigma = 16 / 224 * max(size)
-        draws = [
-            torch.randn(size, dtype=torch.float64, generator=generator_for(task.seed, digest, "smooth-noise"))
-            for digest in task.digests
-        ]
-        smooth = gaussian_blur(torch.stack(draws)[:, None], sigma, round(3 * sigma))
-        return smooth[:, 0].to(task.images.device, _precision(task))
+        generators = [generator_for(task.seed, digest, "smooth-noise") for digest in task.digests]
+        draws = [smooth_noise(task.images.shape[2:], generator) for generator in generators]
+        return torch.stack(draws).to(task.images.device, _precision(task))
 
 
 class Brightness(Baseline):

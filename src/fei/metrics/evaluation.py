@@ -171,7 +171,7 @@ def _evaluated(subject: Subject) -> Evaluation:
 
 
 def _weighed(subject: Subject) -> dict[str, Similarity]:
-    """The inside with weights, in passes of its own: the plain numbers stay what they are, to the bit."""
+    """The inside with weights, in passes of its own: a network without gradients still has the plain numbers."""
     options = subject.options | {"protocol": subject.protocol, "relevance": True}
     return internal(*subject.given, layers=subject.layers, **options)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -131,19 +131,39 @@ class Staged:
     targets: Tensor
 
 
+class StageOptions(TypedDict, total=False):
+    """What tests of randomised weights take by name.
+
+    Attributes:
+        target: As in `fei.FEI.explain`; ``None`` for the original network's top class.
+        maps: The method's maps for the original network, if they are there already.
+        reference: R, for methods that replace pixels; the same before and after.
+        generator: Supplies the seed of the new weights (0 without) and of the method.
+        batch_size: Rows in one forward pass.
+        progress: ``True`` for a progress bar, or a callable on (done, in all).
+    """
+
+    target: Target
+    maps: Tensor | None
+    reference: ReferenceSpec
+    generator: torch.Generator | None
+    batch_size: int | None
+    progress: bool | Progress
+
+
 def maps_by_stage(
     model: nn.Module,
     method: AnyMethod,
     inputs: Tensor,
     stages: Callable[[Sequence[Layer]], Sequence[Sequence[Layer]]],
     *,
-    target: Target,
-    originals: Tensor | None = None,
     restore: bool = False,
-    reference: ReferenceSpec,
-    generator: torch.Generator | None,
-    batch_size: int | None,
-    progress: bool | Progress,
+    target: Target = None,
+    maps: Tensor | None = None,
+    reference: ReferenceSpec = None,
+    generator: torch.Generator | None = None,
+    batch_size: int | None = None,
+    progress: bool | Progress = False,
 ) -> Staged:
     """Explain a copy of the network as it is, and again after each stage.
 
@@ -152,9 +172,9 @@ def maps_by_stage(
         method: The method.
         inputs: The images.
         stages: Chooses, from the layers with weights, the logits' first, which are re-initialised together.
-        target: The class to explain.
-        originals: The original maps, where they are there already.
         restore: Whether layers get their weights back before the next stage.
+        target: This and what follows as in `StageOptions`.
+        maps: The original maps.
         reference: R.
         generator: Supplies the seeds.
         batch_size: Rows in one forward pass.
@@ -172,14 +192,14 @@ def maps_by_stage(
         else:
             chosen = chosen_classes(class_logits(twin, x, rows or default_rows(x)), target)
         explained = target if callable(target) else chosen
-        maps = [] if originals is None else [check_maps(originals, x)[:, None]]
-        with reporter(progress, (len(chosen_layers) + 1 - len(maps)) * UNITS) as tick:
+        made = [] if maps is None else [check_maps(maps, x)[:, None]]
+        with reporter(progress, (len(chosen_layers) + 1 - len(made)) * UNITS) as tick:
 
             def explain() -> None:
                 with part(tick, UNITS) as report:
-                    maps.append(attribute(twin, x, explained, report))
+                    made.append(attribute(twin, x, explained, report))
 
-            if not maps:
+            if not made:
                 explain()
             for stage in chosen_layers:
                 before = [layer.values() for layer in stage]
@@ -190,7 +210,7 @@ def maps_by_stage(
                     for layer, values in zip(stage, before, strict=True):
                         layer.assign(values)
     names = [[layer.name for layer in stage] for stage in chosen_layers]
-    return Staged(names, torch.stack(maps), chosen.cpu())
+    return Staged(names, torch.stack(made), chosen.cpu())
 
 
 def map_similarity(originals: Tensor, others: Tensor) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,7 @@ from fei.metrics.agreement import agreement_matrix, rank_correlation
 from fei.metrics.complexity import histogram_entropy
 from fei.metrics.declaration import Metric
 from fei.metrics.perturbation import check_maps, tie_fraction
-from fei.metrics.randomization import maps_by_stage
+from fei.metrics.randomization import StageOptions, maps_by_stage
 from fei.progress import Progress, part, reporter
 from fei.references import ReferenceSpec
 
@@ -198,16 +199,7 @@ def stability(
 
 
 def classifier_randomization(
-    model: nn.Module,
-    method: AnyMethod,
-    inputs: Tensor,
-    *,
-    target: Target = None,
-    maps: Tensor | None = None,
-    reference: ReferenceSpec = None,
-    generator: torch.Generator | None = None,
-    batch_size: int | None = None,
-    progress: bool | Progress = False,
+    model: nn.Module, method: AnyMethod, inputs: Tensor, **options: Unpack[StageOptions]
 ) -> Likeness:
     """Compare maps before and after the classifier, the last layer with weights, is re-initialised on a copy.
 
@@ -218,40 +210,13 @@ def classifier_randomization(
         model: The classifier, in evaluation mode; never changed.
         method: A name, a method, or any callable on (model, inputs, target) that returns maps (N, 1, H, W).
         inputs: Images (N, C, H, W).
-        target: As in `fei.FEI.explain`; ``None`` for the original network's top class.
-        maps: The method's maps for the original network, if they are there already.
-        reference: R, for methods that replace pixels; the same before and after.
-        generator: Supplies the seed of the new weights (0 without) and of the method.
-        batch_size: Rows in one forward pass.
-        progress: ``True`` for a progress bar, or a callable on (done, in all).
+        options: See `fei.metrics.randomization.StageOptions`.
     """
-    staged = maps_by_stage(
-        model,
-        method,
-        inputs,
-        lambda layers: [layers[:1]],
-        target=target,
-        originals=maps,
-        reference=reference,
-        generator=generator,
-        batch_size=batch_size,
-        progress=progress,
-    )
+    staged = maps_by_stage(model, method, inputs, lambda layers: [layers[:1]], **options)
     return _likeness(staged.maps[0], staged.maps[1])
 
 
-def emprt(
-    model: nn.Module,
-    method: AnyMethod,
-    inputs: Tensor,
-    *,
-    target: Target = None,
-    maps: Tensor | None = None,
-    reference: ReferenceSpec = None,
-    generator: torch.Generator | None = None,
-    batch_size: int | None = None,
-    progress: bool | Progress = False,
-) -> ComplexityRise:
+def emprt(model: nn.Module, method: AnyMethod, inputs: Tensor, **options: Unpack[StageOptions]) -> ComplexityRise:
     """The relative rise of a map's complexity when all weights become random: (H_after − H_before) / H_before.
 
     The efficient model parameter randomisation test (Hedström et al., "A fresh look at sanity checks for saliency
@@ -263,25 +228,9 @@ def emprt(
         model: The classifier, in evaluation mode; never changed.
         method: A name, a method, or any callable on (model, inputs, target) that returns maps (N, 1, H, W).
         inputs: Images (N, C, H, W).
-        target: As in `fei.FEI.explain`; ``None`` for the original network's top class.
-        maps: The method's maps for the original network, if they are there already.
-        reference: R, for methods that replace pixels; the same before and after.
-        generator: Supplies the seed of the new weights (0 without) and of the method.
-        batch_size: Rows in one forward pass.
-        progress: ``True`` for a progress bar, or a callable on (done, in all).
+        options: See `fei.metrics.randomization.StageOptions`.
     """
-    staged = maps_by_stage(
-        model,
-        method,
-        inputs,
-        lambda layers: [layers],
-        target=target,
-        originals=maps,
-        reference=reference,
-        generator=generator,
-        batch_size=batch_size,
-        progress=progress,
-    )
+    staged = maps_by_stage(model, method, inputs, lambda layers: [layers], **options)
     before, after = map(histogram_entropy, staged.maps)
     rise = torch.where(before > 0, (after - before) / before, 0.0)
     return ComplexityRise(rise, before, after, _flat(*staged.maps))
