@@ -27,7 +27,7 @@ def main() -> None:
     results = Results("protocols")
     print("| protocol | " + " | ".join(f"{name} ins. / del." for name in METHODS) + " |")
     print("|---|" + "---|" * len(METHODS))
-    for protocol in fei.protocols.available():
+    for protocol in [name for name in fei.protocols.available() if not fei.protocols.get(name).drops_tokens]:
         cells = []
         for name in METHODS:
             with torch.no_grad():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from _fuzz_bombs import Bombs
 from _fuzz_commands import Commands
 from _fuzz_data import Data
 from _fuzz_exports import Exports
@@ -33,6 +35,7 @@ _ENTRIES = (
     Entry(Images(), 400),
     Entry(Stores(), 40),
     Entry(Commands(), 2),
+    Entry(Bombs(), 20),
 )
 TARGETS: dict[str, Entry] = {entry.target.name: entry for entry in _ENTRIES}
 
@@ -58,4 +61,4 @@ class Mixed:
 
 
 def _told(case: Case, target: Target) -> Case:
-    return Case(case.files, case.victim, (target.name, *case.ask))
+    return replace(case, ask=(target.name, *case.ask))

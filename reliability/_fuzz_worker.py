@@ -16,7 +16,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -31,10 +31,14 @@ ADDRESS_SPACE = 6 << 30
 MAX_CPU_SECONDS = 10.0
 """Of one case."""
 
+PRECIOUS = "precious"
+"""A file above the folder of a case, which must stay as it is."""
+
 _DEPTH = "a/b/c"  # how far the folder of a case lies below what is searched for strays
 # What there is around the folder of a case, by the folder it is in.
 _SKELETON: dict[str, set[str]] = {
-    "": {"a", "cwd", "tmp", "torch"}, "a": {"b"}, "a/b": {"c"}, "a/b/c": {"case"}, "cwd": set(), "tmp": set(),
+    "": {"a", "config", "cwd", "tmp", "torch"}, "a": {"b"}, "a/b": {"c", PRECIOUS}, "a/b/c": {"case"}, "cwd": set(),
+    "tmp": set(),
 }  # fmt: skip
 _MINIMISER_TRIES = 150
 _RUNS = ("os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty", "subprocess.Popen", "pty.spawn")
@@ -49,11 +53,13 @@ class Case:
         files: Content by path, inside the folder of the case.
         victim: The file that was damaged, which is made small where something was found.
         ask: What the target's `read` is told.
+        links: Where links lead, by path.
     """
 
     files: Mapping[str, bytes]
     victim: str
     ask: tuple[str, ...] = ()
+    links: Mapping[str, str] = field(default_factory=dict)
 
 
 class Target(Protocol):
@@ -128,9 +134,13 @@ class Judge:
         self._target, self._root, self._watch, self._max_seconds = target, root, watch, max_seconds
         self._folder = root / _DEPTH / "case"
         self._folder.mkdir(parents=True)
+        self._precious = root / "a" / "b" / PRECIOUS
+        self._precious.write_bytes(b"precious")
         (root / "tmp").mkdir()
         (root / "cwd").mkdir()
-        self._own = tuple(os.path.realpath(place) + os.sep for place in (self._folder, root / "tmp"))
+        os.environ["FEI_CONFIG"] = str(root / "config")
+        own = (self._folder, root / "tmp", root / "config")
+        self._own = tuple(os.path.realpath(place) + os.sep for place in own)
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(root / "torch")  # else torch makes one among the temporary files
         tempfile.tempdir = str(root / "tmp")
         os.chdir(root / "cwd")
@@ -174,6 +184,9 @@ class Judge:
     def _outside(self) -> str | None:
         """What the case did besides reading; what it left is removed."""
         found = [f"the file made the process act: {what}" for what in self._watch.seen]
+        if not self._precious.is_file() or self._precious.read_bytes() != b"precious":
+            found.append("a file outside the case's folder was changed or deleted")
+            self._precious.write_bytes(b"precious")
         for place, own in _SKELETON.items():
             for stray in sorted(set(os.listdir(self._root / place)) - own):
                 path = self._root / place / stray
@@ -198,16 +211,19 @@ class Judge:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         self._folder.mkdir(exist_ok=True)
+        for name, target in case.links.items():
+            (self._folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self._folder / name).symlink_to(target)
 
     def _smallest(self, case: Case, verdict: Verdict) -> Case:
         """The case with as little of its victim as still shows the same finding; what is slow stays as it is."""
         kind = (verdict.finding or "").partition(":")[0]
         tries, step = _MINIMISER_TRIES, max(1, len(case.files.get(case.victim, b"")) // 2)
-        while tries and step and verdict.seconds < 0.05 and verdict.peak < 64 * MEBIBYTE:
+        while case.victim in case.files and tries and step and verdict.seconds < 0.05 and verdict.peak < 64 * MEBIBYTE:
             content, place, shrunk = case.files[case.victim], 0, False
             while tries and place < len(content):
                 smaller = content[:place] + content[place + step :]
-                candidate = Case({**case.files, case.victim: smaller}, case.victim, case.ask)
+                candidate = replace(case, files={**case.files, case.victim: smaller})
                 tries -= 1
                 if (self._run(candidate, verdict.number).finding or "").partition(":")[0] == kind:
                     case, content, shrunk = candidate, smaller, True

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from _golden_transformer import Transformer
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -28,6 +29,7 @@ FACE = (slice(10, 234), slice(113, 337))  # rows and columns of the photograph
 POOLED = 7  # maps are stored as their means over a grid of 7×7
 FEW = {"steps": 3, "quantiles": (0.3, 0.7)}
 SHALLOW = "network._blocks.2"  # 24 channels, where Score-CAM would need 1280 passes for the last layer
+ATTENTION = ("rollout", "generic-attention", "legrad", "libra", "vit-cx")  # which need a transformer
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, FEW) for name in fei.methods.available("fei*")},
     "fgvis": ("fgvis", FEW),
@@ -54,6 +56,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "occlusion": ("occlusion", {"window": 28, "stride": 14}),
     "kernel-shap": ("kernel-shap", {"samples": 20, "segments": 8}),
     **{name: (name, {}) for name in ("random", "smooth-noise", "centre", "brightness", "edges")},
+    **{name: (name, {}) for name in ATTENTION},
 }
 # whose scores differ between processors by more than round-off, as their `caution` says
 NO_TWO_ALIKE = ("quantus-pixelflipping/1",)
@@ -68,13 +71,15 @@ class Setup:
     model: Classifier
     image: Tensor
     large: Tensor
+    transformer: Transformer
 
     @classmethod
     def make(cls, precision: torch.dtype) -> Setup:
         """The embedded network on a cat's face of 56×56 pixels, and of 112×112."""
         pixels = torch.from_numpy(np.asarray(demo_image("chelsea"))[FACE].copy()).permute(2, 0, 1)[None]
         image, large = (pixels[..., ::step, ::step].to(precision).contiguous() / 255 for step in (4, 2))
-        return cls(fei.models.load("efficientnet_lite0").to(precision), image, large)
+        network = fei.models.load("efficientnet_lite0").to(precision)
+        return cls(network, image, large, Transformer().to(precision))
 
     @property
     def map(self) -> Tensor:
@@ -91,7 +96,8 @@ def method(name: str) -> Callable[[Setup], Series]:
 
     def compute(at: Setup) -> Series:
         image = at.large if registered in ON_LARGE else at.image
-        return pooled(fei.methods.create(registered, **options)(at.model, image, generator=_seeded()))
+        network = at.transformer if registered in ATTENTION else at.model
+        return pooled(fei.methods.create(registered, **options)(network, image, generator=_seeded()))
 
     return compute
 
@@ -111,9 +117,10 @@ def protocol(name: str) -> Callable[[Setup], Series]:
 
     def compute(at: Setup) -> Series:
         image, scored = at.image[..., :side, :side].contiguous(), at.map[..., :side, :side]
+        network = at.transformer if fei.protocols.get(name).drops_tokens else at.model
         curves = {
-            "insertion": metrics.insertion(at.model, image, scored, protocol=name, generator=_seeded()),
-            "deletion": metrics.deletion(at.model, image, scored, protocol=name, generator=_seeded()),
+            "insertion": metrics.insertion(network, image, scored, protocol=name, generator=_seeded()),
+            "deletion": metrics.deletion(network, image, scored, protocol=name, generator=_seeded()),
         }
         areas = [curve.auc.item() for curve in curves.values()]
         return {curve: _some(found.scores[0]) for curve, found in curves.items()} | {"areas": areas}
@@ -139,6 +146,18 @@ def internal(at: Setup) -> Series:
         f"{kind} at {layer}": getattr(similar, kind).tolist()
         for layer, similar in found.items()
         for kind in ("mse", "cosine", "pearson")
+    }
+
+
+def transformer(at: Setup) -> Series:
+    """Tokens apart, and attention, inside a transformer."""
+    found = metrics.internal(at.transformer, at.image, at.map, protocol="fei-paper", generator=_seeded())
+    apart = metrics.attention_divergence(at.transformer, at.image, at.map, protocol="fei-paper", generator=_seeded())
+    kinds = ("cls_mse", "cls_cosine", "patch_mse", "patch_cosine")
+    return {
+        **{kind: [similar.numbers[kind].item() for similar in found.values()] for kind in kinds},
+        **{f"class token's row at {name}": one.cls[0].tolist() for name, one in apart.items() if one.cls is not None},
+        **{f"kept rows at {name}": one.kept[0].tolist() for name, one in apart.items()},
     }
 
 
@@ -173,6 +192,7 @@ def trust(at: Setup) -> Series:
     noisy = fei.methods.create("smoothgrad", samples=2)
     classes = metrics.class_sensitivity(at.model, cam, at.image, generator=_seeded())
     rise = metrics.emprt(at.model, cam, at.image, generator=_seeded())
+    weights = metrics.weight_sensitivity(at.model, cam, at.image, stages=3, generator=_seeded())
     forms = torch.cat([at.image, at.image.flip(1), at.image.flip(2), 1 - at.image])
     grid = metrics.grid_pointing_game(at.model, cam, forms, confidence=0.001, generator=_seeded())
     return {
@@ -183,6 +203,7 @@ def trust(at: Setup) -> Series:
             at.model, cam, at.image, generator=_seeded()
         ).correlation.tolist(),
         "emprt": [rise.rise.item(), rise.before.item(), rise.after.item()],
+        "weight_sensitivity": [weights.classifier.correlation.item(), weights.cascade.correlation.item()],
         "grid_pointing_game": [*grid.energy[0].tolist(), *grid.rank[0].tolist(), *grid.classes[0].tolist()],
     }
 
@@ -261,6 +282,7 @@ DOUBLE: dict[str, Callable[[Setup], Series]] = {
     **{f"protocol {name}": protocol(name) for name in fei.protocols.available() if name not in NO_TWO_ALIKE},
     "evaluation": evaluation,
     "internal": internal,
+    "transformer": transformer,
     "black image": black_image,
     "randomization cascading": randomization("cascading"),
     "randomization independent": randomization("independent"),

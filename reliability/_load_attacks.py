@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import random
 import socket
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from _load_client import Site, picture
+from PIL import Image
 
 PHOTO, RUN = "/visits/evil/photo", "/visits/evil/run"
 Attack = Callable[[Site, random.Random, "Target"], Awaitable[list[tuple[int, bytes]]]]
@@ -105,7 +108,7 @@ async def odd_orders(site: Site, chance: random.Random, target: Target) -> list[
     """Orders that are JSON, and nonsense: values, and names of visits, that the page never sends."""
     keys = ["..", "a%00b", "x" * 5000, "%c3%bc" * 50, "a%2fb", "null", "odd", "odd", "odd"]
     values = [None, -1, 10**30, 1.5, "0", [0], {"a": 1}, True, 10**400, float("inf"), ["a"] * 300, [[1] * 1000] * 9]
-    names = ("number", "network", "target", "methods", "preset", "seed")
+    names = ("number", "network", "targets", "methods", "preset", "seed")
     answers = []
     for _ in range(6):
         said = {name: chance.choice(values) for name in chance.sample(names, 4)}
@@ -121,7 +124,7 @@ async def files_in_orders(site: Site, chance: random.Random, target: Target) -> 
     await site.order("thief", "example", number=0)
     for path in paths:
         file = {"path": path, "url": path}
-        usual = {"network": site.network, "target": None, "methods": ["random"], "preset": "fast", "seed": 0}
+        usual = {"network": site.network, "targets": None, "methods": ["random"], "preset": "default", "seed": 0}
         for wrong in ({"network": path}, {"network": file}, {"methods": [path]}, {"methods": [file]}, {"preset": path}):
             answers.append(await site.order("thief", "run", **usual | wrong))
         answers.append(await site.order("thief", "example", number=file))
@@ -188,6 +191,15 @@ async def garbage(site: Site, chance: random.Random, target: Target) -> list[tup
     return [await site.raw(chance.choice(pieces), 20)]
 
 
+@cache
+def painted_again(times: int) -> bytes:
+    """A JPEG that goes over its pixels again and again."""
+    content = io.BytesIO()
+    Image.new("RGB", (900, 900), "teal").save(content, "JPEG", progressive=True)
+    plain = content.getvalue()
+    return plain[:-2] + plain[plain.rindex(b"\xff\xda") : -2] * times + plain[-2:]
+
+
 async def bad_photos(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
     """Photos that are none, or claim to be huge, handed in as the page does, each by a visitor of its own."""
     whole = picture(chance.randrange(99))
@@ -200,6 +212,8 @@ async def bad_photos(site: Site, chance: random.Random, target: Target) -> list[
         b"<svg onload='x'/>",
         chance.randbytes(3000),
         b"P6 99999 99999 255\n",
+        painted_again(2000),
+        painted_again(50),
     )
     return [await site.ask("POST", f"/visits/bad{chance.randrange(20)}/photo", chance.choice(contents))]
 
@@ -207,7 +221,7 @@ async def bad_photos(site: Site, chance: random.Random, target: Target) -> list[
 async def abandoned(site: Site, chance: random.Random, target: Target) -> list[tuple[int, bytes]]:
     """Photos and runs that nobody waits for."""
     key = f"gone{chance.randrange(8)}"
-    chosen = {"network": site.network, "target": None, "methods": ["random"], "preset": "fast", "seed": 0}
+    chosen = {"network": site.network, "targets": None, "methods": ["random"], "preset": "default", "seed": 0}
     return [
         await site.ask("POST", f"/visits/{key}/photo", picture(chance.randrange(99))),
         await site.order(key, "run", **chosen),
@@ -219,11 +233,12 @@ async def crowd(site: Site, chance: random.Random, target: Target) -> list[tuple
     opened: list[asyncio.StreamWriter] = []
 
     async def join() -> None:
-        opened.append((await asyncio.open_connection(site.host, site.port))[1])
+        # from an address of its own: it must not shut out the others
+        opened.append((await asyncio.open_connection(site.host, site.port, local_addr=("127.0.0.2", 0)))[1])
 
     try:
         await asyncio.gather(*(join() for _ in range(300)), return_exceptions=True)
-        await asyncio.sleep(chance.random())
+        await asyncio.sleep(chance.choice((0.1, 1, 5)))
     finally:  # also where the time is over
         for writer in opened:
             writer.close()

@@ -123,7 +123,7 @@ async def _visit(site: Site, key: str, seed: int, found: Visit) -> None:
         shown = await _patiently(found, lambda: site.ask("POST", f"/visits/{key}/photo", photo))
         if not json.loads(shown)["photo"]:
             raise RuntimeError(f"the photo was answered {shown[:200]!r}")
-        chosen = {"network": site.network, "target": None, "methods": ["random"], "preset": "fast", "seed": seed}
+        chosen = {"network": site.network, "targets": None, "methods": ["random"], "preset": "default", "seed": seed}
         shown = await _patiently(found, lambda: site.order(key, "run", **chosen))
         run = json.loads(shown)["run"]
         while run["state"] not in ("done", "stopped"):

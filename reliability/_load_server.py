@@ -12,6 +12,7 @@ from typing import Any
 _CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _PATHS = {"os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.truncate"}
 _READS = {"os.listdir", "os.scandir"}
+_DECODER = "fei.app.decoding"  # the one program that the server starts
 _NEVER = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect"}
 
 
@@ -36,7 +37,7 @@ def watch(log: int) -> None:
                 tell("write", path)
         elif event in _READS:
             tell("read", arguments[0])
-        elif event in _NEVER:
+        elif event in _NEVER and _DECODER not in repr(arguments):
             os.write(log, json.dumps(["never", f"{event} {arguments!r}"[:500]]).encode() + b"\n")
 
     sys.addaudithook(hook)

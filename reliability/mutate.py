@@ -51,6 +51,7 @@ TARGETS: dict[str, list[str]] = {
     "metrics/curve.py": _CURVES,
     "metrics/perturbation.py": _CURVES,
     "metrics/evaluation.py": [*_CURVES, "tests/test_relevance.py", "tests/test_bench_measure.py"],
+    "metrics/_passes.py": [*_CURVES, "tests/test_relevance.py"],
     "protocols.py": _CURVES,
 }
 

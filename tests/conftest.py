@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,8 @@ def _require_assets() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hear Ctrl-C, and share the processors with the other workers of pytest-xdist."""
+    # what tests agree to is not remembered in the user's own folder
+    os.environ.setdefault("FEI_CONFIG", tempfile.mkdtemp(prefix="fei-tests-"))
     # a shell starts background jobs deaf to Ctrl-C, and their children inherit that: the tests press it
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -134,3 +134,79 @@ def fingerprint(model):
         content = hashlib.sha256(tensor.detach().contiguous().numpy().tobytes()).hexdigest()
         parts.append((name, tensor.requires_grad, tensor.grad is None, tensor._version, content))
     return parts
+
+
+class TinyBlock(nn.Module):
+    """A block of a transformer whose attention is computed in one of several ways; `gated` makes its MLP SwiGLU."""
+
+    def __init__(self, width, heads, way, gated):
+        super().__init__()
+        self.norm1, self.norm2, self.heads, self.way, self.gated = (
+            nn.LayerNorm(width),
+            nn.LayerNorm(width),
+            heads,
+            way,
+            gated,
+        )
+        self.mha = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.up, self.down = nn.Linear(width, 3 * width), nn.Linear(3 * width, width)
+        self.gate = nn.Linear(width, 3 * width) if gated else None
+        self.act = nn.SiLU() if gated else nn.GELU()
+
+    def attention(self, x):
+        if self.way.startswith("module"):
+            return self.mha(x, x, x, need_weights=self.way == "module, weights")[0]
+        q, k, v = (
+            F.linear(x, self.mha.in_proj_weight, self.mha.in_proj_bias)
+            .unflatten(-1, (3, self.heads, -1))
+            .permute(2, 0, 3, 1, 4)
+        )
+        if self.way == "fused":
+            mixed = F.scaled_dot_product_attention(q, k, v)
+        else:
+            scores = torch.einsum("bhid,bhjd->bhij", q, k) * q.shape[-1] ** -0.5
+            pattern = F.dropout(scores.softmax(-1), 0.1, training=self.training)
+            if self.way == "einsum":
+                mixed = torch.einsum("b h i j, b h j d -> b h i d", pattern, v)
+            elif self.way == "transposed":
+                mixed = (v.transpose(-2, -1) @ pattern.transpose(-2, -1)).transpose(-2, -1)
+            else:
+                mixed = pattern @ v
+        return self.mha.out_proj(mixed.transpose(1, 2).flatten(2))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        hidden = self.norm2(x)
+        hidden = self.act(self.gate(hidden)) * self.up(hidden) if self.gated else self.act(self.up(hidden))
+        return x + self.down(hidden)
+
+
+class TinyTransformer(nn.Module):
+    """Two blocks on patches of 4 × 4 pixels; the class token stands first or last; without one patches are averaged."""
+
+    def __init__(self, way="softmax", token="first", gated=False, size=(12, 16), width=8, heads=2, classes=4):
+        super().__init__()
+        self.token, places = token, (size[0] // 4) * (size[1] // 4)
+        self.embed = nn.Conv2d(3, width, 4, stride=4)
+        self.class_token = nn.Parameter(torch.randn(1, 1, width))
+        self.positions = nn.Parameter(torch.randn(1, places + (token is not None), width))
+        self.blocks = nn.Sequential(*[TinyBlock(width, heads, way, gated) for _ in range(2)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, x):
+        x = self.embed(x).flatten(2).transpose(1, 2)
+        token = self.class_token.expand(len(x), -1, -1)
+        if self.token is not None:
+            x = torch.cat([token, x] if self.token == "first" else [x, token], 1)
+        x = self.norm(self.blocks(x + self.positions))
+        return self.head(x.mean(1) if self.token is None else x[:, 0 if self.token == "first" else -1])
+
+
+def tiny_transformer(seed=0, **options):
+    """A `TinyTransformer` with weights from a seed of their own, in evaluation mode."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = TinyTransformer(**options)
+        for parameter in net.parameters():
+            parameter.data = torch.randn(parameter.shape) * 0.5
+    return net.eval()

@@ -68,7 +68,7 @@ from fei.app.limits import Limits
 server._SWEEP_SECONDS, server._HEAD_SECONDS = 0.2, 2.0  # nobody waits in a test for what is a matter of patience
 given = json.loads(sys.argv[1])
 options = server.ServeOptions(
-    given["models"], port=0, limits=Limits(**given["limits"]), grace=1, temporary=Path(given["folder"])
+    given["models"], port=0, limits=Limits(**given["limits"]), grace=1, temporary=Path(given["folder"]), **given["more"]
 )
 with server.serving(options) as address:
     print(address, flush=True)
@@ -95,10 +95,10 @@ def png(size=(30, 40), colour=(200, 120, 40), kind="PNG"):
 
 
 @contextmanager
-def page_server(folder, models, **limits):
+def page_server(folder, models, more=None, **limits):
     """The address of a server that keeps its private folder in a given one, and has nothing left there afterwards."""
     require("starlette", "uvicorn")
-    given = json.dumps({"models": models, "limits": limits, "folder": str(folder)})
+    given = json.dumps({"models": models, "limits": limits, "folder": str(folder), "more": more or {}})
     words = [sys.executable, "-c", _PROGRAM, given]
     with subprocess.Popen(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8") as process:
         address = process.stdout.readline().strip()

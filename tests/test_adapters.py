@@ -342,7 +342,7 @@ def test_errors_of_the_code_are_not_hidden_behind_that_of_the_network():
         (3, {}, "int cannot be called as"),
         (lambda model, inputs: inputs, {}, r"cannot be called as \(model, inputs, target\), nor as \(model\)"),
         (input_times_gradient, {"powr": 2}, r"\(model, inputs, target\) with the option\(s\) powr"),
-        (nn.ReLU, {}, "torch.ReLU is neither a captum Attribution class nor a torchcam extractor class"),
+        (nn.ReLU, {}, "torch.ReLU is no class of captum, torchcam or pytorch_grad_cam"),
         (captum.attr.Saliency(small_cnn()), {}, "Saliency is bound to one network already; pass its class"),
         (captum.attr.Saliency, {"abss": True}, "captum.Saliency has no option 'abss'; it takes abs"),
         (captum.attr.NoiseTunnel, {}, "captum.NoiseTunnel is not built from a model alone; pass a function of"),

@@ -64,7 +64,9 @@ NETWORKS = [
     ("torchvision:mobilenet_v3_small", 64, 52, 41, ["features.0.2", "features.1.block.1.scale_activation"], "features",
      (576, 2, 2)),
     ("torchvision:shufflenet_v2_x0_5", 64, 56, 37, ["conv1.2", "stage2.0.branch1.1"], "conv5", (1024, 2, 2)),
-    ("torchvision:swin_t", 64, 1, 0, ["features.0.0"], "permute", (768, 2, 2)),
+    # patterns of attention in windows, and MLPs
+    ("torchvision:swin_t", 64, 25, 12, ["features.0.0", "features.1.0.attn:softmax", "features.1.0.mlp.1"], "permute",
+     (768, 2, 2)),
     # BatchNorm and activation in one module
     ("timm:test_efficientnet", 64, 17, 13, ["bn1.act", "blocks.1.0.bn2:batch_norm"], "bn2", (256, 2, 2)),
     ("timm:test_resnet", 64, 15, 8, ["conv1.2", "act1", "layer1.0.bn2"], "layer4", (96, 2, 2)),
@@ -158,13 +160,14 @@ def test_its_layer_for_activation_maps_is_found(network):
 
 
 @pytest.mark.parametrize(("name", "size", "count"), [("timm:test_vit", 160, 6), ("torchvision:swin_t", 64, 12)])
-def test_transformers_are_told_to_clip_at_their_activations(name, size, count):
+def test_parts_of_transformers_are_clipped_by_name(name, size, count):
     model, x = build(name, size)
-    (note,) = fei.FEI(model, "vm", steps=1, quantiles=[0.5]).explain(x).config["notes"]
-    assert f"and {count} activations are not; sites='nonlinearity'" in note
-    result = fei.FEI(model, "vm", steps=1, quantiles=[0.5], sites="nonlinearity").explain(x)
-    assert len(result.config["sites"]) == len(result.trace.clipped) == count
-    assert result.config["notes"] == []
+    (note,) = fei.FEI(model, "vm", steps=1, quantiles=[0.5], sites="activation").explain(x).config["notes"]
+    assert f"and {count} activations are not; sites='auto' clips at" in note
+    for sites in ("attention", "mlp"):
+        result = fei.FEI(model, "vm", steps=1, quantiles=[0.5], sites=sites).explain(x)
+        assert len(result.config["sites"]) == len(result.trace.clipped) == count
+        assert result.config["notes"] == []
 
 
 def test_outputs_for_training_are_refused():

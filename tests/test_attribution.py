@@ -461,9 +461,10 @@ def test_hidden_code_is_said_aloud():
         warnings.simplefilter("ignore", DeprecationWarning)
         scripted = torch.jit.script(nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU()).eval())
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), scripted, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
-    with pytest.warns(UserWarning, match="not covered by clip sites"):
+    with pytest.warns(UserWarning, match="not covered by clip sites") as said:
         result = fei.FEI(model, steps=1).explain(pictures())
     assert "not covered by clip sites" in result.config["notes"][0]
+    assert said[0].filename == __file__  # where the user called
 
 
 # Bad input: one sentence each
@@ -525,7 +526,7 @@ def test_bad_calls(call, error, text):
         ({"init": "ones"}, "Unknown init 'ones'"),
         ({"init": 2.0}, "`init` must be 'zero', 'area' or a number"),
         ({"nesting": "both"}, "Unknown nesting 'both'"),
-        ({"sites": "relu"}, "Unknown sites 'relu'; choose one of activation, conv, block"),
+        ({"sites": "relu"}, "Unknown sites 'relu'; choose one of auto, activation, attention, mlp, conv, block"),
         ({"residual": "skip"}, "Unknown residual 'skip'; choose one of branch, post_add, both"),
         ({"objective": "insert"}, "Unknown objective 'insert'"),
         ({"score": "prob"}, "Unknown score 'prob'"),

@@ -25,6 +25,7 @@ from fei.bench.report.page import bench_html, write_bench_page
 from fei.bench.report.tables import table
 from fei.bench.store import Store
 from fei.bench.units import Outcome
+from fei.common.consent import remembering
 from fei.errors import InputError
 from fei.metrics import bootstrap_interval, wilson_interval
 from fei.models import load
@@ -98,6 +99,8 @@ def benchmark(folder, *, keep_maps=True, protocols=(PROTOCOL, OTHER), pairs=PAIR
         "    return net\n",
         encoding="utf-8",
     )
+    with remembering():
+        load(f"{network}:make")
     (folder / "photos").mkdir()
     for item, name in enumerate(ITEMS):
         pixels = np.full((20, 24, 3), 40 * item, np.uint8)

@@ -255,7 +255,7 @@ def test_networks_and_data_of_ones_own():
 
 def test_the_photographs_of_quick_plans_are_there():
     plan = parse_plan(presets.preset("table-external", quick=True))
-    assert [item.id for item in fei.data.load(plan.pairs[0].data)] == ["chelsea.png", "coffee.png"]
+    assert [item.id for item in fei.data.load(plan.pairs[0].data)] == ["camera.png", "coffee.png"]
 
 
 def test_to_read_a_plan_is_not_to_run_what_it_names(tmp_path, monkeypatch):

@@ -21,8 +21,10 @@ from fei.bench.report.style import new_figure
 from fei.bench.report.tables import table
 from fei.bench.store import Store
 from fei.bench.units import Outcome
+from fei.common.consent import remembering
 from fei.errors import InputError
 from fei.metrics import bootstrap_interval, wilson_interval
+from fei.models import load
 
 pytestmark = pytest.mark.slow
 
@@ -357,6 +359,8 @@ def complete(tmp_path_factory):
         "    return net\n",
         encoding="utf-8",
     )
+    with remembering():
+        load(f"{network}:make")
     (tmp_path / "photos").mkdir()
     generator = np.random.default_rng(0)
     for name in ("a.png", "b.png"):

@@ -206,6 +206,7 @@ def test_adding_a_protocol_computes_its_scores_alone(photos, tmp_path, log, keep
     with Store.open(tmp_path / "run") as store:
         store._connection.execute("UPDATE scores SET value = 7 WHERE metric = 'insertion'")
         store._connection.execute("UPDATE units SET seconds = 7")
+        store._connection.execute("DROP TABLE digests")  # or this would be damage
     end = "[metrics]\nprotocols = ['fei-paper', 'fei-fine']\n"
     summary = call(resume, tmp_path / "run", make_plan(photos, [COUNTED], top, end))
     assert (summary.done, summary.skipped) == (6, 0)

@@ -143,9 +143,7 @@ def test_report_and_presets(place, capsys):
     assert fei("bench", "run", "figure.toml", "--out", "r", "--threads", "1") == 0
     assert fei("bench", "report", "r") == 0
     assert "r/report/report.md" in capsys.readouterr().out
-    assert "FEI-VM [fast, 10 steps]" in (place / "r" / "report" / "report.md").read_text(encoding="utf-8").replace(
-        "\\", ""
-    )
+    assert "FEI-VM [fast]" in (place / "r" / "report" / "report.md").read_text(encoding="utf-8").replace("\\", "")
 
 
 def test_ctrl_c_says_how_to_go_on(place, capsys, monkeypatch):

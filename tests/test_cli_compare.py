@@ -43,6 +43,25 @@ def test_numbers_files_and_table(place, capsys):
     with Image.open(place / "out" / "a.comparison.png") as figure:
         assert figure.width > 500
     assert torch.tensor(row["curves"]["insertion"]).shape == (21,)
+    assert "attention" not in row  # of a network that has none
+
+
+def test_the_record_of_a_transformer_has_every_block_and_its_attention(place, capsys):
+    network = (
+        "from networks import tiny_transformer\n\n\ndef net():\n    model = tiny_transformer(size=(16, 16))\n"
+        "    model.input_size = 16\n    return model\n"
+    )
+    (place / "net.py").write_text(network, encoding="utf-8")
+    assert compare("a.png", "--methods", "saliency", "--protocol", "fei-fine", "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)["results"][0]["methods"]
+    model = fei.models.load("net.py:net")
+    x = model.preprocess(read_image(place / "a.png"))[None]
+    maps = fei.methods.create("saliency")(model, x)
+    expected = fei.metrics.attention_divergence(model, x, maps, protocol="fei-fine")
+    assert list(row["layers"]) == list(expected) == ["network.blocks.0", "network.blocks.1"]
+    for block, told in row["attention"].items():
+        assert told["cls"] == pytest.approx(expected[block].cls[0].tolist(), abs=1e-5)
+        assert told["kept"] == pytest.approx(expected[block].kept[0].tolist(), abs=1e-5)
 
 
 def test_several_images_get_means_and_json_is_pure(place, capsys):
@@ -56,7 +75,8 @@ def test_several_images_get_means_and_json_is_pure(place, capsys):
 def test_wildcards_and_all(place, capsys):
     assert compare("a.png", "--methods", "all", "--json") == 0
     names = [row["method"] for row in json.loads(capsys.readouterr().out)["results"][0]["methods"]]
-    assert names == fei.methods.available()
+    # those for transformers alone are named
+    assert names == [name for name in fei.methods.available() if fei.methods.describe(name).family != "attention"]
 
 
 @pytest.mark.parametrize(

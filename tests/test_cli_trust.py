@@ -113,6 +113,7 @@ def test_the_numbers_are_those_of_the_metrics(run):
         "runner_up": classes.runner_up.correlation,
         "stability": metrics.stability(*given, **options).correlation,
         "classifier_randomization": metrics.classifier_randomization(*given, **options).correlation,
+        "cascade": metrics.weight_sensitivity(*given, **options).cascade.correlation,
         "emprt": metrics.emprt(*given, **options).rise,
         "grid_rank": grid.rank.mean(1),
     }
@@ -130,7 +131,7 @@ def test_five_images_have_an_interval(run):
     noise = np.random.default_rng(1)
     Image.fromarray(noise.integers(0, 255, (20, 20, 3), dtype=np.uint8)).save("fifth.png")
     document = json.loads(run(f"{ALL} fifth.png --method saliency --json")[1])
-    for row in document["results"][:5]:
+    for row in document["results"][:6]:
         assert row["n"] == 5
         assert row["interval"] == list(metrics.bootstrap_interval(row["values"]))
 

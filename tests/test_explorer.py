@@ -14,6 +14,8 @@ import torch
 from commands import NETWORK, furnish, run
 from networks import pictures, small_cnn
 from pages import check_policy
+from tiny_vit import tiny_vit
+from torch import nn
 
 import fei
 from fei.errors import InputError
@@ -137,6 +139,83 @@ def test_curves_layers_and_masks_are_those_of_the_library(classifier, images, sh
     assert masks["area"][2] == pytest.approx(explanation.trace.area[0, 2].tolist(), abs=1e-5)
     for share, expected_share in zip(masks["clipped"], explanation.trace.clipped.values(), strict=True):
         assert share == pytest.approx(expected_share[0].tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("pool", ["class", "mean"])
+def test_a_transformer_is_shown_block_by_block(pool):
+    net, x = tiny_vit(pool=pool, depth=3), pictures(1)
+    maps = torch.rand(1, 1, 12, 16, generator=torch.Generator().manual_seed(1))
+    net.feature_layers = ["blocks.2"]  # what the network names for CAMs is not all there is to see
+    (made,) = collect(net, x, {"own": maps}, protocol="fei-fine", seed=5)
+    panel = payload([made])["images"][0]["panels"][0]
+    blocks, attending = [f"blocks.{i}" for i in range(3)], [f"blocks.{i}.attn" for i in range(3)]
+    assert panel["layers"]["names"] == blocks
+    asked = {"protocol": "fei-fine", "generator": torch.Generator().manual_seed(5)}
+    alike = fei.metrics.internal(net, x, maps, layers=blocks, **asked)
+    apart = fei.metrics.attention_divergence(net, x, maps, **asked)
+    charts = {chart["metric"]: chart for chart in panel["blocks"]}
+    with_class = ["cls_cosine", "cls_divergence"] if pool == "class" else []
+    assert list(charts) == [*with_class, "patch_cosine", "kept_divergence"]
+    for metric, chart in charts.items():
+        if metric.endswith("cosine"):
+            assert chart["names"] == blocks
+            assert chart["mean"] == pytest.approx([one.numbers[metric].item() for one in alike.values()], abs=1e-5)
+            continue
+        heads = [getattr(one, metric.removesuffix("_divergence"))[0].tolist() for one in apart.values()]
+        assert chart["names"] == attending
+        assert chart["heads"] == [pytest.approx(two, abs=1e-5) for two in heads]
+        assert chart["mean"] == pytest.approx([sum(two) / 2 for two in heads], abs=1e-5)
+
+
+def test_a_block_that_runs_twice_is_two_blocks():
+    net = tiny_vit()
+    net.blocks[1] = net.blocks[0]
+    (made,) = collect(net, pictures(1), {"own": torch.rand(1, 1, 12, 16)})
+    assert list(made.panels[0].evaluation.internal) == ["blocks.0#0", "blocks.0#1"]
+    assert len(made.panels[0].attention) == 2
+
+
+def unwrapped():
+    """A transformer whose blocks are arithmetic of the network itself."""
+
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.feature_layers = tiny_vit(), ["patches"]
+
+        def forward(self, x):
+            tokens = self.inner.patches(x).flatten(2).transpose(1, 2)
+            tokens = torch.cat([self.inner.cls_token.expand(len(x), -1, -1), tokens], 1) + self.inner.pos_embed
+            for block in self.inner.blocks:
+                tokens = tokens + block.attn(block.norm1(tokens))
+                tokens = tokens + block.fc2(block.fc1(block.norm2(tokens)).relu())
+            return self.inner.head(tokens[:, 0])
+
+    return Plain().eval()
+
+
+def test_what_is_shown_of_blocks_where_there_is_less_to_see(shown):
+    assert "blocks" not in payload(shown)["images"][0]["panels"][0]  # a CNN
+    maps = torch.rand(1, 1, 12, 16, generator=torch.Generator().manual_seed(1))
+
+    def metrics(net, **options):
+        (made,) = collect(net, pictures(1), {"own": maps}, **options)
+        return [chart["metric"] for chart in payload([made])["images"][0]["panels"][0].get("blocks", [])]
+
+    assert metrics(tiny_vit(pool="mean", window=6)) == ["patch_cosine"]  # attends within windows
+    assert metrics(unwrapped()) == ["cls_divergence", "kept_divergence"]  # no module returns a block's tokens
+    assert metrics(tiny_vit(), layers=[]) == []
+    assert metrics(tiny_vit(), protocol="token-drop") == []
+    assert metrics(tiny_vit(), layers=["patches"]) == ["cls_divergence", "kept_divergence"]  # no tokens there
+    # single pixels of each patch are kept, and never half of one
+    scattered = torch.zeros(1, 1, 12, 16)
+    scattered[..., ::4, ::4] = 1
+    late = replace(fei.protocols.get("fei-paper"), name="late", levels=fei.protocols.Quantiles((1 - 12 / 192,)))
+    (made,) = collect(tiny_vit(), pictures(1), {"own": scattered}, protocol=late)
+    assert made.panels[0].attention["blocks.0.attn"].kept.isnan().all()
+    found = [chart["metric"] for chart in payload([made])["images"][0]["panels"][0]["blocks"]]
+    assert found == ["cls_cosine", "cls_divergence", "patch_cosine"]
+    assert explorer_html(made)  # JSON has no NaN
 
 
 def test_the_best_classes_at_a_point_are_those_of_the_picture_there(shown):
@@ -377,7 +456,8 @@ def test_any_image_of_a_comparison_is_drawn_with_its_maps_curves_and_layers(show
         drawn = shown.show(number)
         assert drawn.get_suptitle().startswith(f"image {number + 1}: {one.label}")
         titles = [axes.get_title() for axes in drawn.get_axes()]
-        assert titles == ["input", *METHODS, "insertion ↑", "deletion ↓", "cosine inside ↑", "MSE inside ↓"]
+        told = [f"{name} (control)" if name == "fei-none" else name for name in METHODS]
+        assert titles == ["input", *told, "insertion ↑", "deletion ↓", "cosine inside ↑", "MSE inside ↓"]
         curve = next(axes for axes in drawn.get_axes() if axes.get_title() == "insertion ↑").lines[0]
         assert curve.get_ydata().tolist() == one.panels[0].evaluation.insertion.scores[0].tolist()
     with pytest.raises(InputError, match="There is no image 2; the comparison has 2, counted from 0"):

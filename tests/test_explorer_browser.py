@@ -1,13 +1,15 @@
 """The explorer in a real browser: it opens from disk, paints what Python paints, and can be used by everybody."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from browsing import DESKTOP, PHONE, Visit, serious_faults
-from networks import small_cnn
+from networks import pictures, small_cnn
 from test_explorer import HOSTILE
+from tiny_vit import tiny_vit
 from waiting import PATIENCE
 
 import fei
@@ -134,6 +136,54 @@ def test_layers_follow_the_scrubber(visit, shown):
     assert {row.locator("td.a").inner_text() for row in rows.all()} == {"1.000"}
     scrub(visit, 1)  # not measured
     assert {row.locator("td.a").inner_text() for row in rows.all()} == {"–"}
+
+
+@pytest.fixture(scope="module")
+def transformed():
+    maps = torch.rand(2, 1, 1, 12, 16, generator=torch.Generator().manual_seed(1))
+    return collect(tiny_vit(depth=3), pictures(1), {"one": maps[0], "two": maps[1]}, seed=SEED)
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_blocks_of_a_transformer_tell_tokens_and_attention(browser, transformed, tmp_path, viewport):
+    file = write_explorer(tmp_path / "page.html", transformed)
+    one, two = transformed[0].panels
+    with Visit(browser, file, viewport=viewport, bypass_csp=True) as visit:
+        figures = visit.page.locator("#blocks figure")
+        assert [figure.get_attribute("data-metric") for figure in figures.all()] == [
+            *("cls_cosine", "cls_divergence"),
+            *("patch_cosine", "kept_divergence"),
+        ]
+        tokens, attention = figures.nth(0), figures.nth(3)
+        places = zip(one.evaluation.internal.items(), one.attention.items(), two.attention.values(), strict=True)
+        for block, ((layer, similar), (module, first), second) in enumerate(places):
+            name, words, _ = tokens.locator("circle.a").nth(block).text_content().split("\n")
+            assert name == layer
+            assert float(words.removeprefix("one: ")) == pytest.approx(similar.cls_cosine.item(), abs=6e-4)
+            name, *told = attention.locator("circle.b").nth(block).text_content().split("\n")
+            assert name == module
+            for (method, heads), words in zip({"one": first.kept, "two": second.kept}.items(), told, strict=True):
+                mean, low, high = re.fullmatch(rf"{method}: ([\d.]+), heads ([\d.]+) to ([\d.]+)", words).groups()
+                expected = [reduce(heads).item() for reduce in (torch.mean, torch.min, torch.max)]
+                assert [float(mean), float(low), float(high)] == pytest.approx(expected, abs=6e-5)
+        for figure in figures.all():
+            assert [figure.locator(f"circle.{slot}").count() for slot in "ab"] == [3, 3]
+            heights = [float(point.get_attribute("cy")) for point in figure.locator("circle").all()]
+            assert all(0 < height < 190 for height in heights)
+        # a larger divergence is drawn higher
+        means = [panel.kept.mean().item() for panel in one.attention.values()]
+        heights = [float(point.get_attribute("cy")) for point in attention.locator("circle.a").all()]
+        assert np.argsort(heights, kind="stable").tolist() == np.argsort(means, kind="stable")[::-1].tolist()
+        assert attention.locator("polygon.band").count() == 2
+        assert tokens.locator("polygon.band").count() == 0
+        visit.page.select_option("#pick-b", "")
+        assert visit.page.locator("#blocks circle.b").count() == 0
+        assert serious_faults(visit.page) == {}
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+
+
+def test_a_cnn_has_no_blocks(visit):
+    assert visit.page.locator("#blocks > *").count() == 0
 
 
 def test_clipped_units_masks_and_traces(visit, shown):
@@ -464,9 +514,10 @@ def test_evidence_is_told_and_a_map_without_it_is_on_the_scale_of_masks(choice, 
     assert told == f"Nothing in this picture speaks for 'c' ({classes[0].probability:.1%})."
     choice.page.locator("#opacity").fill("1")
     painted = choice.pixels(f"{cell.format(0)} canvas")
-    expected = colorize(classes[0].panels[0].map.numpy(), (0.0, 1.0))
+    photo = 255 * classes[0].image.permute(1, 2, 0).numpy()
+    expected = 0.4 * colorize(classes[0].panels[0].map.numpy(), (0.0, 1.0)) + 0.6 * photo  # faint at full opacity
     assert np.abs(painted.astype(int) - expected).max() <= 4  # one step of the palette
-    assert "0 to 1 where nothing was found" in choice.text("#ramp-text")
+    assert "0 to 1, and faint, where nothing was found" in choice.text("#ramp-text")
     choice.page.keyboard.press("c")
     told = choice.text(f"{cell.format(1)} .evidence")
     assert told == "90% of the pixels keep 0.90 of its score 1.00 (random masks: 0.10)."

@@ -5,15 +5,18 @@ import torch
 from networks import pictures, small_cnn
 from scipy.ndimage import gaussian_filter
 from test_contrast import network
+from tiny_vit import tiny_vit
 from torch import nn
 
 import fei
+from fei.core.balance import balanced_relevance
 from fei.core.clipgrad import get_rule
 from fei.core.dataflow import trace
 from fei.core.pathway import Pathway
 from fei.core.relevance import evidence_of, evidence_ranks, evidence_weights, relevance
 from fei.core.scoring import relative_score
 from fei.core.sites import find_layer, find_sites
+from fei.core.stream import find_stream
 from fei.errors import InputError
 from fei.models import Classifier
 
@@ -53,17 +56,11 @@ def test_weights_by_hand():
     assert evidence_weights(evidence).tolist() == [[[[0.0, 2.0]]]]
     assert evidence_weights(-evidence).tolist() == [[[[2.0, 0.0]]]]  # where there is least against it
     assert evidence_weights(torch.ones(1, 1, 1, 2)).tolist() == [[[[1.0, 1.0]]]]
-    tokens = evidence_of(torch.tensor([[[1.0, 1.0], [2.0, 4.0]]]))
-    assert evidence_weights(tokens).tolist() == [[[0.0], [2.0]]]
 
 
 def test_ranks_by_hand():
     evidence = torch.tensor([[[[3.0, 1.0], [2.0, 2.0]]]])
     assert evidence_ranks(evidence, (2, 2)).flatten().tolist() == pytest.approx([1, 0, 1 / 3, 2 / 3])
-    tokens = torch.tensor([9.0, 3.0, 1.0, 2.0, 2.0]).view(1, 5, 1)  # the first is for the class
-    assert torch.equal(evidence_ranks(tokens, (2, 2)), evidence_ranks(evidence, (2, 2)))
-    assert torch.equal(evidence_ranks(tokens[:, 1:], (2, 2)), evidence_ranks(evidence, (2, 2)))
-    assert evidence_ranks(torch.ones(1, 7, 1), (2, 2)) is None
 
 
 def test_relevance_by_hand():
@@ -200,9 +197,10 @@ class NoMap(nn.Module):
 
 
 def test_a_network_without_features_says_so():
-    with pytest.warns(UserWarning, match="no feature layer was found, so nothing is focused on the class"):
+    with pytest.warns(UserWarning, match="no feature layer was found, so nothing is focused on the class") as said:
         found = fei.FEI(NoMap().eval(), "none", preset="fei", steps=2).explain(pictures())
     assert "nothing is focused" in found.config["notes"][0]
+    assert said[0].filename == __file__  # where the user called
 
 
 @pytest.mark.parametrize("strength", [-0.1, 1.1, float("nan"), "much", True])
@@ -236,6 +234,21 @@ def test_the_evidence_is_a_member_of_the_map():
     assert ranks[..., 2:10].min() > ranks[..., 14:22].max()  # the evidence for red is to the left
     plain = fei.FEI(model, "vm", steps=2).explain(x, RED)
     assert torch.equal(plain.alphas, found.alphas)  # the masks are what they were
+
+
+def test_on_a_transformer_the_evidence_is_that_of_all_blocks_with_balanced_gradients():
+    net, x = tiny_vit(dtype=torch.float64), pictures(2, (12, 16)).double()
+    found = fei.FEI(net, "ibm", prior=1.0, steps=1).explain(x, [1, 2], evidence=False)
+    flow, _ = trace(net, x[:1])
+
+    def score(output):
+        return relative_score(output, None, torch.tensor([1, 2]), "softmax", 0.6)
+
+    stream = find_stream(net, flow)
+    tokens = balanced_relevance(net, flow, stream, x, score)  # by hand in tests/test_transformer_methods.py
+    expected = evidence_ranks(tokens[:, 1:].view(2, 1, 3, 4), (12, 16))
+    torch.testing.assert_close(2 * found.maps - found.alphas.mean(1), expected)
+    assert found.config["focus"].endswith("blocks.1.norm1")
 
 
 def test_smoothed_steps_by_hand():

@@ -8,6 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
 
 import fuzz
+from _fuzz_bombs import Bombs
 from _fuzz_targets import TARGETS, Mixed
 from _fuzz_worker import make_case, wrong_words
 from bad_readers import BadReader
@@ -67,6 +68,15 @@ def test_a_case_is_a_function_of_its_number(target):
     assert make_case(tested, 0, 5) == make_case(tested, 0, 5)
     assert make_case(tested, 0, 5) != make_case(tested, 0, 6)
     assert make_case(tested, 0, 5) != make_case(tested, 1, 5)
+
+
+def test_no_case_leads_out_of_the_fuzzers_folder():
+    """A reader that follows a link, as earlier ones did, must find nothing of the machine's there."""
+    links = [target for number in range(400) for target in make_case(Bombs(), 0, number).links.values()]
+    assert len(links) > 50
+    for target in links:
+        assert not Path(target).is_absolute()
+        assert Path("run", target).parts.count("..") <= 3  # of a/b/c/case/run
 
 
 def test_every_target_gets_its_share():

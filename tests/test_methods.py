@@ -1,8 +1,11 @@
 """The contract every registered method keeps, from one table: each new method joins by being registered."""
 
+from functools import partial
+
 import pytest
 import torch
 from networks import Bomb, fingerprint, pictures, small_cnn
+from tiny_vit import tiny_vit
 from torch import nn
 
 import fei
@@ -23,9 +26,11 @@ QUICK = {name: {"steps": 3, "quantiles": [0.3, 0.7]} for name in OPTIMISATION} |
 }
 MANY_PASSES = (
     *("smoothgrad", "integrated-gradients", "gradient-shap", "scorecam", "iia", "fgvce"),
-    *("rise", "extremal-perturbation", "occlusion", "kernel-shap"),
+    *("rise", "extremal-perturbation", "occlusion", "kernel-shap", "vit-cx"),
 )
-CONTROLS = {name for name in fei.methods.available() if fei.methods.describe(name).family == "chance"}
+FAMILIES = {name: fei.methods.describe(name).family for name in fei.methods.available()}
+CONTROLS = {name for name, family in FAMILIES.items() if family == "chance"}
+FOR_TRANSFORMERS = {name for name, family in FAMILIES.items() if family == "attention"}
 
 every_method = pytest.mark.parametrize("name", fei.methods.available())
 
@@ -34,19 +39,28 @@ def quick(name):
     return fei.methods.create(name, **QUICK.get(name, {}))
 
 
+def network_for(name):
+    return tiny_vit() if name in FOR_TRANSFORMERS else small_cnn()
+
+
 def test_names_of_the_contract():
     baselines = (
         "saliency smoothgrad integrated-gradients guided-backprop gradcam gradcam++ scorecam liftcam iia rise "
         "extremal-perturbation fgvce fgvis occlusion gradient-shap kernel-shap layercam xgradcam random "
-        "smooth-noise centre brightness edges"
+        "smooth-noise centre brightness edges rollout generic-attention legrad libra vit-cx"
     )
     variants = {f"fei-{v}" for v in ("vm", "ivm", "avm", "ibm", "bm", "abm", "none")}
     assert set(fei.methods.available()) == variants | set(baselines.split()) | {"fei"}
 
 
 @every_method
-def test_one_finite_map_an_image(name):
-    maps = quick(name)(small_cnn(), pictures(3))
+@pytest.mark.parametrize("make", [small_cnn, tiny_vit])
+def test_one_finite_map_an_image(name, make):
+    if make is tiny_vit and name == "guided-backprop":
+        pytest.skip("the network has no ReLU")
+    if make is small_cnn and name in FOR_TRANSFORMERS:
+        make = partial(tiny_vit, pool="mean")
+    maps = quick(name)(make(), pictures(3))
     assert maps.shape == (3, 1, 12, 16)
     assert maps.isfinite().all()
     assert not maps.requires_grad
@@ -55,7 +69,7 @@ def test_one_finite_map_an_image(name):
 
 @every_method
 def test_repeats_in_any_order_and_batch(name):
-    method, model, x = quick(name), small_cnn(), pictures(3)
+    method, model, x = quick(name), network_for(name), pictures(3)
     maps = method(model, x, batch_size=4)
     torch.manual_seed(99)
     assert torch.equal(method(model, x, batch_size=4), maps)
@@ -65,7 +79,7 @@ def test_repeats_in_any_order_and_batch(name):
 
 @every_method
 def test_leaves_model_inputs_and_global_random_state_alone(name):
-    model, x = small_cnn(), pictures()
+    model, x = network_for(name), pictures()
     before, state, copy = fingerprint(model), torch.random.get_rng_state(), x.clone()
     quick(name)(model, x)
     assert fingerprint(model) == before
@@ -73,9 +87,19 @@ def test_leaves_model_inputs_and_global_random_state_alone(name):
     assert torch.equal(x, copy)
 
 
+def broken_network(name):
+    """One that fails in its second pass, half way through."""
+    bomb = Bomb(KeyError("broken"), 2)
+    if name not in FOR_TRANSFORMERS:
+        return nn.Sequential(*small_cnn()[:4], bomb, *small_cnn()[4:]).eval()
+    net = tiny_vit()
+    net.blocks.insert(1, bomb)
+    return net.eval()
+
+
 @pytest.mark.parametrize("name", [name for name in fei.methods.available() if name not in CONTROLS])
 def test_leaves_the_model_alone_after_a_failure(name):
-    model = nn.Sequential(*small_cnn()[:4], Bomb(KeyError("broken"), 2), *small_cnn()[4:]).eval()
+    model = broken_network(name)
     before = fingerprint(model)
     with pytest.raises((KeyError, ModelError), match="broken"):  # a ModelError while layers are looked for
         quick(name)(model, pictures())
@@ -84,20 +108,20 @@ def test_leaves_the_model_alone_after_a_failure(name):
 
 @every_method
 def test_depends_on_the_target(name):
-    method, model, x = quick(name), small_cnn(), pictures(1)
+    method, model, x = quick(name), network_for(name), pictures(1)
     same = torch.equal(method(model, x, 0), method(model, x, 1))
-    assert same == (name in CONTROLS)
+    assert same == (name in {*CONTROLS, "rollout"})
 
 
 @every_method
 def test_default_target_is_the_top_class(name):
-    method, model, x = quick(name), small_cnn(), pictures(3)
+    method, model, x = quick(name), network_for(name), pictures(3)
     assert torch.equal(method(model, x), method(model, x, model(x).argmax(1)))
 
 
 @every_method
 def test_works_under_no_grad_and_on_frozen_models(name):
-    method, model, x = quick(name), small_cnn(), pictures(1)
+    method, model, x = quick(name), network_for(name), pictures(1)
     expected = method(model, x, 1)
     with torch.no_grad():
         assert torch.equal(method(model.requires_grad_(False), x, 1), expected)
@@ -106,14 +130,14 @@ def test_works_under_no_grad_and_on_frozen_models(name):
 @every_method
 def test_reports_progress(name):
     seen = []
-    quick(name)(small_cnn(), pictures(), progress=lambda done, total: seen.append((done, total)))
+    quick(name)(network_for(name), pictures(), progress=lambda done, total: seen.append((done, total)))
     assert [done for done, _ in seen] == list(range(1, len(seen) + 1))
     assert seen[-1][0] == seen[-1][1]
 
 
 @pytest.mark.parametrize("name", [*OPTIMISATION, *MANY_PASSES])
 def test_progress_moves_while_an_image_is_worked_on(name):
-    model, calls, seen = small_cnn(), [], set()
+    model, calls, seen = network_for(name), [], set()
     for module in model.modules():
         module.register_forward_hook(lambda *_: calls.append(1))
     quick(name)(model, pictures(1), 0, batch_size=2, progress=lambda *_: seen.add(len(calls)))
@@ -134,15 +158,15 @@ def test_progress_moves_while_an_image_is_worked_on(name):
 def test_refuses_bad_input(name, change, text):
     inputs, target = change(pictures())
     with pytest.raises(InputError, match=text):
-        quick(name)(small_cnn(), inputs, target)
+        quick(name)(network_for(name), inputs, target)
 
 
 @every_method
 def test_refuses_a_model_in_training_mode_and_a_wrong_channel_count(name):
     with pytest.raises(InputError, match="evaluation mode"):
-        quick(name)(small_cnn().train(), pictures())
+        quick(name)(network_for(name).train(), pictures())
     with pytest.raises(ModelError, match="The model failed on an input of shape|network fails on an image of 12 × 16"):
-        quick(name)(small_cnn(), pictures()[:, :2])
+        quick(name)(network_for(name), pictures()[:, :2])
 
 
 @pytest.mark.parametrize("name", OPTIMISATION)

@@ -13,7 +13,7 @@ import fei
 from fei import protocols
 from fei.errors import InputError, ModelError
 from fei.metrics import deletion, evaluate, insertion, internal
-from fei.metrics.perturbation import PerturbedRow, check_maps
+from fei.metrics.perturbation import Perturbations, PerturbedRow, check_maps
 from fei.protocols import Quantiles
 
 
@@ -493,6 +493,19 @@ def test_a_point_under_several_replacements_is_their_mean():
     whole = evaluate(model, x, maps_for(x), layers=[], protocol=ends)
     assert torch.equal(whole.insertion.scores[:, -1], whole.deletion.scores[:, -1])
     assert torch.equal(whole.insertion.scores[:, 0], whole.deletion.scores[:, 0])
+    replaced = [int((getattr(whole, curve).fractions > 0).sum()) for curve in ("insertion", "deletion")]
+    assert whole.forwards == 1 + len(fills) * (sum(replaced) - 1)  # what both curves end with passes once
+
+
+def test_the_first_of_several_replacements_is_the_one_that_is_shown():
+    model, x = small_cnn(), pictures(2)
+    fills = protocols.input_minimum, protocols.normalised_zero
+    protocol = dataclasses.replace(protocols.get("fei-paper"), replacement=protocols.Averaged(fills))
+    shown = Perturbations(protocol, model, x, maps_for(x)[:, 0], None, 0, ["insertion", "deletion"])
+    assert shown.fills == 2
+    for curve in ("insertion", "deletion"):
+        assert torch.equal(shown.reference[curve].expand_as(x), fills[0](x, model).expand_as(x))
+        assert not torch.equal(shown.reference[curve].expand_as(x), fills[1](x, model).expand_as(x))
 
 
 def test_held_out_is_what_is_measured_under_unless_told_otherwise():

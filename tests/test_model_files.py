@@ -272,7 +272,7 @@ class TestCheckpoints:
             models.load(f"{factories}:small:absent.pt")
 
     def test_another_kind_of_file(self, factories: Path) -> None:
-        with pytest.raises(InputError, match=r"The checkpoint 'w.h5' ends in '.h5'; give a .safetensors, .pt or .pth"):
+        with pytest.raises(InputError, match=r"The checkpoint 'w.h5' ends in '.h5'; give a .safetensors, .pt, .pth"):
             models.load(f"{factories}:small:w.h5")
 
 

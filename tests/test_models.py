@@ -192,12 +192,12 @@ class TestClassNames:
 
     def test_without_names_only_an_index_will_do(self) -> None:
         model = tiny()
-        assert (model.index(7), model.index("7"), model.label(7)) == (7, 7, "7")
+        assert (model.index(7), model.index("7"), model.label(7)) == (7, 7, "class 7")
         with pytest.raises(InputError, match="'cat' is unknown, as this network has no class names; give an index"):
             model.index("cat")
 
     def test_a_class_beyond_the_names_is_called_by_its_number(self) -> None:
-        assert tiny(labels=["cat"]).label(1) == "1"
+        assert tiny(labels=["cat"]).label(1) == "class 1"
 
 
 class TestPreprocess:

@@ -14,7 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from networks import ModelOutput, varied_cnn
 from strategies import FLOATS, LAYOUTS, SIZES, attempt, covers, examples, filled, images_for, laid_out, networks, seeds
-from test_methods import CONTROLS, QUICK
+from test_methods import CONTROLS, FOR_TRANSFORMERS, QUICK
 from torch import nn
 
 import fei
@@ -28,7 +28,7 @@ from fei.progress import part, reporter
 
 pytestmark = pytest.mark.slow
 
-METHODS = fei.methods.available()
+METHODS = [name for name in fei.methods.available() if name not in FOR_TRANSFORMERS]
 TINY = QUICK | {name: {"steps": 2, "quantiles": [0.3, 0.7]} for name in [*fei.methods.available("fei-*"), "fgvis"]}
 TINY |= {
     "rise": {"samples": 8},

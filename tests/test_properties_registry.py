@@ -42,6 +42,19 @@ MODULES = (
 # Why these have no property test of their own.
 EXEMPT = {
     "what it does shows under an interrupt: tests/test_cli.py": {"core.dataflow.WatchingMode"},
+    "notes of a data flow, or words for one, checked by hand: tests/test_attention.py, tests/test_sites.py": {
+        "core.dataflow.Value",
+        "core.settings.as_stored",
+        "core.sites.kinds_of",
+        "core.sites.sites_at",
+    },
+    "looks up a name, in labels that are tested: tests/test_first_hour_api.py": {"core.scoring.named_target"},
+    "a list of names, read whole: tests/test_pictures.py": {"methods.is_control"},
+    "tells a terminal how far work is: tests/test_waiting_told.py": {
+        "progress.doing",
+        "progress.span",
+        "progress.time_left",
+    },
     "reads files, or names of them: fuzzed by reliability/fuzz.py": {
         "bench.Plan",
         "bench.Store",
@@ -61,6 +74,7 @@ EXEMPT = {
         "bench.LocalEngine",
         "bench.RayEngine",
         "bench.expand",
+        "bench.plan.keys.attends",
         "bench.plan.keys.feature_layers",
         "bench.plan.keys.model_fingerprint",
         "bench.resume",

@@ -100,20 +100,28 @@ def test_declared_metrics_are_read_off_one_evaluation():
         assert torch.equal(found[name]["1"], weighed.numbers[name])
         assert getattr(expected.internal["1"], name) is None
     assert set(weighed.numbers) == set(expected.internal["1"].numbers) | {"relevant_mse", "relevant_cosine"}
-    declared = {metric.name: metric for metric in METRICS}
-    assert declared["relevant_mse"].document() == {
-        "title": "relevant MSE",
-        "arrow": "↓",
-        "heading": "Relevant MSE ↓",
-        "better": False,
-        "format": ".4g",
-        "logarithmic": True,
-    }
-    assert (declared["relevant_mse"].group, declared["relevant_cosine"].group) == ("relevance", "relevance")
-    assert declared["relevant_cosine"].heading == "relevant cosine ↑"
-    assert declared["relevant_mse"].needs == declared["relevant_cosine"].needs == ("network", "protocol", "layers")
     nowhere = evaluate(model, x, maps_for(x), 1, **options | {"layers": []}, relevance=True)
     assert nowhere.forwards == expected.forwards
+
+
+def test_metrics_of_an_evaluation_are_declared_as_tables_show_them():
+    network = ("network", "protocol")
+    shown = ("heading", "group", "higher_is_better", "needs", "format", "logarithmic", "detail")
+    declared = {metric.name: tuple(getattr(metric, name) for name in shown) for metric in METRICS}
+    assert declared == {
+        "insertion": ("insertion ↑", "external", True, network, ".3f", False, False),
+        "deletion": ("deletion ↓", "external", False, network, ".3f", False, False),
+        "ties": ("ties", "external", None, network, ".0%", False, True),
+        "mse": ("MSE ↓", "internal", False, (*network, "layers"), ".4g", True, False),
+        "cosine": ("cosine ↑", "internal", True, (*network, "layers"), ".3f", False, False),
+        "pearson": ("Pearson ↑", "internal", True, (*network, "layers"), ".3f", False, False),
+        "cls_mse": ("class MSE ↓", "internal", False, (*network, "layers"), ".4g", True, False),
+        "cls_cosine": ("class cosine ↑", "internal", True, (*network, "layers"), ".3f", False, False),
+        "patch_mse": ("patch MSE ↓", "internal", False, (*network, "layers"), ".4g", True, False),
+        "patch_cosine": ("patch cosine ↑", "internal", True, (*network, "layers"), ".3f", False, False),
+        "relevant_mse": ("relevant MSE ↓", "relevance", False, (*network, "layers"), ".4g", True, False),
+        "relevant_cosine": ("relevant cosine ↑", "relevance", True, (*network, "layers"), ".3f", False, False),
+    }
 
 
 def test_relevance_of_several_images_is_that_of_each():

@@ -16,7 +16,7 @@ from PIL import Image
 from waiting import until
 
 import fei
-from fei.app import photos, runs
+from fei.app import decoding, photos, runs
 from fei.app.desk import Desk, Visits
 from fei.app.limits import Limits, one_of, some_of, whole_number
 from fei.app.photos import load_networks, read_photo
@@ -54,7 +54,7 @@ def photo(tmp_path, offered):
 def run_of(network, photo, *names, seed=0, seconds=60):
     request = Request.of(network.spec, names, {"preset": "fast"}, lenient=True, target="3", seed=seed, device=CPU.type)
     seen = photo.looks[":".join(part.rpartition("/")[2] for part in network.spec.split(":"))]
-    return PageRun(network.classifier, request, photo, seen, "me", seconds)
+    return PageRun(network.classifier, [request], photo, seen, "me", seconds)
 
 
 # --- what visitors may ask for
@@ -128,13 +128,13 @@ def test_a_photo_is_kept_as_it_came_under_a_name_of_ours(tmp_path, offered, kind
 
 def test_a_photo_is_decoded_once_and_predicted_once_for_each_network(tmp_path, tiny, slow, monkeypatch):
     decoded, predicted = [], []
-    read, look = photos.read_image, photos.look
+    read, look = decoding.read_image, photos.look
 
     def count_look(model, image, **named):
         predicted.append(model)
         return look(model, image, **named)
 
-    monkeypatch.setattr(photos, "read_image", lambda *given, **named: decoded.append(given) or read(*given, **named))
+    monkeypatch.setattr(decoding, "read_image", lambda *given, **named: decoded.append(given) or read(*given, **named))
     monkeypatch.setattr(photos, "look", count_look)
     for inner in ("looking.read_image", "looking.look", "_collect.look"):  # nor by the service
         monkeypatch.setattr(f"fei.service.{inner}", lambda *given, **_: pytest.fail("looked again"))
@@ -198,6 +198,27 @@ def test_a_run_finds_what_the_methods_find_without_it(tiny, photo):
             expected = method(tiny.classifier, x, 3, generator=torch.Generator().manual_seed(5))[0, 0]
             found = np.load(io.BytesIO(archive.read(f"{name}.map.npy")))
             np.testing.assert_array_equal(found, expected.numpy())
+
+
+def test_several_classes_are_what_each_is_alone(tiny, photo):
+    job = run_of(tiny, photo, "fei-vm", "gradcam")
+    job.requests = [job.requests[0].model_copy(update={"target": target}) for target in ("3", "0")]
+    job.run()
+    assert job.state == DONE
+    labels = [tiny.classifier.labels[index] for index in (3, 0)]
+    x = tiny.classifier.preprocess(Image.open(io.BytesIO(png())).convert("RGB"))[None]
+    with zipfile.ZipFile(job.results["fei-results.zip"]) as archive:
+        records = [json.loads(archive.read(name)) for name in archive.namelist() if name.endswith(".json")]
+        maps = [name for name in archive.namelist() if name.endswith(".map.npy")]
+        assert len(maps) == len(set(maps)) == 4
+        for name in maps:
+            record = json.loads(archive.read(name.replace(".map.npy", ".json")))
+            method = fei.methods.create(record["method"], **({"preset": "fast"} if "fei" in name else {}))
+            alone = method(tiny.classifier, x, record["target"]["index"], generator=torch.Generator().manual_seed(0))
+            np.testing.assert_array_equal(np.load(io.BytesIO(archive.read(name))), alone[0, 0].numpy())
+    assert {(record["method"], record["target"]["label"]) for record in records} == {
+        (method, label) for method in ("fei-vm", "gradcam") for label in labels
+    }
 
 
 def test_the_zip_holds_everything_and_repeats_itself(tiny, photo, tmp_path):
@@ -290,7 +311,7 @@ def test_a_run_that_takes_too_long_is_stopped_with_a_sentence(slow, photo):
     job = run_of(slow, photo, "rise", seconds=0.4)
     job.run()
     assert job.state == STOPPED
-    assert job.message.startswith("The run took longer than 0.4 s and was stopped; choose fewer or quicker methods")
+    assert job.message.startswith("The run took longer than 0.4 s and was stopped; choose fewer classes, fewer or")
     assert list(photo.file.parent.iterdir()) == [photo.file]
 
 
@@ -494,7 +515,7 @@ def test_the_desk_takes_only_what_it_offered(tiny, tmp_path):
     visits, lane = Visits(tmp_path, 4, 20), Lane(2)
     desk = Desk({"tiny": tiny}, [("cat", png(), b"")], Limits(), visits, lane)
     with pytest.raises(InputError, match="There is no photo yet; drop one in, or choose an example."):
-        desk.start("me", "tiny", None, ["saliency"], "fast", 0)
+        desk.start("me", "tiny", None, ["saliency"], "default", 0)
     for wrong in (1, -1, "0", None, 0.5):
         with pytest.raises(
             InputError, match="The example is not one that can be chosen; give a whole number from 0 to 0."
@@ -503,30 +524,34 @@ def test_the_desk_takes_only_what_it_offered(tiny, tmp_path):
     desk.take_example("me", 0)
     assert desk.told("me")["run"] is None
     offered = [str(guess["index"]) for guess in desk.told("me")["photo"]["classes"]["tiny"]]
-    left_out = sorted(set("0123456") - set(offered))[0]
     for wrong in (
         {"network": "/etc/passwd"},
         {"network": "nets.py:tiny"},
         {"network": {"path": "/etc/passwd"}},
-        {"target": left_out},
-        {"target": int(offered[0])},
+        {"targets": ["7"]},  # it has seven classes, and any of them may be asked for
+        {"targets": ["-1"]},
+        {"targets": [int(offered[0])]},
+        {"targets": []},
+        {"targets": offered[0]},
         {"methods": ["os:system"]},
         {"methods": ["saliency", "../x.py:f"]},
         {"methods": [{"path": "/etc/passwd"}]},
         {"preset": "slow"},
+        {"preset": "fast"},
         {"seed": -1},
         {"seed": {"path": "/etc/passwd"}},
     ):
-        asked = {"network": "tiny", "target": offered[0], "methods": ["saliency"], "preset": "fast", "seed": 0} | wrong
+        usual = {"network": "tiny", "targets": offered[:1], "methods": ["saliency"], "preset": "default", "seed": 0}
         with pytest.raises(InputError):
-            desk.start("me", **asked)
-    job = desk.start("me", "tiny", offered[1], ["saliency"], "fast", 3)
+            desk.start("me", **usual | wrong)
+    job = desk.start("me", "tiny", [offered[1]], ["saliency", "fei"], "default", 3)
     until(lambda: job.over)
-    assert (job.state, job.request.target) == (DONE, offered[1])
+    assert (job.state, [one.target for one in job.requests]) == (DONE, [offered[1]])
+    assert job.requests[0].methods["fei"] == {}  # the flagship as it is
     assert desk.found("me", "photo.jpg").startswith(b"\xff\xd8")
     assert desk.found("me", "0.jpg").startswith(b"\xff\xd8")
     assert desk.found("me", "explorer.html").name == "explorer.html"
-    for wrong in ("1.jpg", "photo.png", "../photo.png", "/etc/passwd", ""):
+    for wrong in ("2.jpg", "photo.png", "../photo.png", "/etc/passwd", ""):
         assert desk.found("me", wrong) is None
     assert desk.found("you", "explorer.html") is None
     visits.close()

@@ -15,6 +15,7 @@ from fei.app.desk import Desk, Visits  # noqa: E402
 from fei.app.limits import Limits  # noqa: E402
 from fei.app.runs import Lane  # noqa: E402
 from fei.app.web import Gate, build_application  # noqa: E402
+from fei.errors import InputError  # noqa: E402
 
 HOSTS = ("127.0.0.1", "localhost")
 
@@ -131,14 +132,66 @@ def test_what_the_page_does_not_need_is_not_there(gate, tmp_path, method, path):
 
 def test_a_server_called_by_another_name_or_page_does_not_answer(bare):
     assert ask(bare, "/")[0] == 200
-    for host in (b"evil.example:7860", b"[::1", b""):
+    for host in (b"evil.example:7860", b"127.0.0.2", b"[::2]:7860"):
         assert ask(bare, "/", headers=[(b"host", host)])[0] == 200  # the first header counts
         status, text = ask(_called(bare, host), "/")
         assert (status, text) == (421, "This server does not go by that name.")
-    for origin in (b"http://evil.example", b"null", b"http://127.0.0.1:9999", b"http://[::1"):
+    for origin in (b"http://evil.example", b"null", b"http://127.0.0.1:9999", b"http://[::1]"):
         answer = ask(bare, "/visits/a/photo", "POST", headers=[(b"origin", origin)])
         assert answer == (403, "Only the page itself may ask for this.")
     assert ask(bare, "/visits/a/photo", "POST", headers=[(b"origin", b"http://127.0.0.1:7860")])[0] == 200
+
+
+@pytest.mark.parametrize("host", [b"", b"[::1", b"a b", b"a@b", b"a/b", b"127.0.0.1:x", b"\xff", b"a" * 300, b"[g]"])
+def test_malformed_names_are_told_so(bare, host):
+    assert ask(_called(bare, host), "/") == (400, "This is no request of a browser.")
+    answer = ask(bare, "/visits/a/photo", "POST", headers=[(b"origin", b"http://" + host)])
+    assert answer == (400, "This is no request of a browser.")
+
+
+def test_a_server_for_others_is_called_by_address_or_an_allowed_name_and_wants_a_token():
+    gate = Gate(Behind(), Limits(), ("localhost", "Proxy.example"), addresses=True, token="secret")
+    cookie = [(b"cookie", b"other=1; fei_token=secret")]
+    for host in (b"192.0.2.7:7860", b"[2001:db8::1]", b"localhost", b"proxy.example"):
+        assert ask(_called(gate, host), "/", headers=cookie) == (200, "0")
+        assert ask(_called(gate, host), "/")[0] == 401
+    assert ask(_called(gate, b"rebound.example"), "/", headers=cookie)[0] == 421
+    for wrong in (
+        b"fei_token=secre",
+        b"fei_token=secret2",
+        b"xfei_token=secret",
+        b"fei_token",
+        b"\xff=\xff",
+        b"token=secret",
+    ):
+        assert ask(gate, "/", headers=[(b"cookie", wrong)])[0] == 401
+    status, headers, _ = asked(_with_query(gate, b"token=secret"), "/")
+    assert (status, headers[b"location"]) == (303, b"/")
+    assert headers[b"set-cookie"] == b"fei_token=secret; HttpOnly; Path=/; SameSite=strict"
+    for query in (b"token=other", b"token=", b"tokens=secret", b"a=token=secret"):
+        assert asked(_with_query(gate, query), "/")[0] == 401
+    assert asked(_with_query(gate, b"token=secret"), "/visits/a/run", "POST")[0] == 401
+
+
+def test_one_address_does_not_take_all(tmp_path):
+    limits = Limits(visits=8, uploads=4, queue=7)
+    assert [limits.quota(8, client) for client in ("192.0.2.1", "127.0.0.1", "::1", "")] == [2, 6, 6, 6]
+    visits = Visits(tmp_path, 8, 20)
+    for key in ("a", "b"):
+        visits.admit(key, "192.0.2.1", 2)
+        visits.enter(key)
+    visits.admit("a", "192.0.2.1", 2)  # it is here already
+    with pytest.raises(InputError, match="2 visitors of your address are here already"):
+        visits.admit("c", "192.0.2.1", 2)
+    visits.admit("c", "192.0.2.2", 2)
+    assert (visits.client("a"), visits.client("c")) == ("192.0.2.1", "192.0.2.2")
+
+
+def _with_query(gate, query):
+    async def changed(scope, receive, send):
+        await gate(scope | {"query_string": query}, receive, send)
+
+    return changed
 
 
 def _called(gate, host):

@@ -1,6 +1,7 @@
 """`fei serve` as a whole, in a process of its own, and visitors without a browser, hostile ones too."""
 
 import http.client
+import io
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import zipfile
 from contextlib import contextmanager
 
 import pytest
@@ -54,7 +56,7 @@ class Visitor:
 
     def order(self, key, **said):
         """Order a run of something quick, but for what is said."""
-        usual = {"network": "nets.py:tiny", "target": None, "methods": ["saliency"], "preset": "fast", "seed": 0}
+        usual = {"network": "nets.py:tiny", "targets": None, "methods": ["saliency"], "preset": "default", "seed": 0}
         return self.ask(key, "run", **usual | said)
 
     @contextmanager
@@ -108,7 +110,7 @@ def test_hostile_orders_get_a_sentence_and_run_nothing(server, tmp_path):
         visitor.ask("hostile", "example", number=0)
         for said in (
             {"network": f"{evil}:factory"},
-            {"target": "999"},
+            {"targets": ["999"]},
             {"methods": [f"{evil}:factory"]},
             {"methods": ["os:system"]},
             {"preset": "../x"},
@@ -237,7 +239,9 @@ def test_the_command_serves_until_ctrl_c_and_leaves_nothing(network_file, tmp_pa
         finally:
             process.kill()
     assert process.returncode == 0
-    assert errors == "Stopping.\n"
+    loading, stopping = errors.splitlines()  # a word at start-up, since a large network takes a while
+    assert loading.startswith("Loading ")
+    assert stopping == "Stopping."
     assert list(tmp_path.glob("fei-*")) == []
 
 
@@ -273,4 +277,52 @@ def test_another_host_is_warned_about(capsys):
     from fei.cli._app import run
 
     run(["serve", "--host", "0.0.0.0", "--model", "no-such-network", "--port", "0"])
-    assert "warning: with --host 0.0.0.0 whoever reaches this machine" in capsys.readouterr().err
+    assert (
+        "warning: with --host 0.0.0.0 whoever has the address below and reaches this machine" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere this machine has one address of its own")
+def test_one_client_does_not_shut_out_others_who_get_an_answer(server):
+    visitor, _ = server
+    held, answers = [], []
+    try:
+        for _ in range(256):
+            one = socket.create_connection((visitor.host, int(visitor.port)), PATIENCE, ("127.0.0.2", 0))
+            held.append(one)
+        assert visitor.request("GET", "/")[0] == 200
+        one = socket.create_connection((visitor.host, int(visitor.port)), PATIENCE, ("127.0.0.2", 0))
+        held.append(one)
+        answers.append(one.recv(1000))
+    finally:
+        for one in held:
+            one.close()
+    assert answers[0].startswith(b"HTTP/1.1 503 ")
+    assert answers[0].endswith(b"Too many connections are open; try again in a while.")
+
+
+def test_no_page_and_no_record_names_a_folder_of_the_machine(server, network_file):
+    visitor, private = server
+    with visitor.here("private") as told:
+        visitor.ask("private", "example", number=0)
+        visitor.order("private", methods=["saliency"])
+        assert last(told)["run"]["words"].startswith("Done in")
+        texts = [visitor.request("GET", "/")[1], visitor.request("GET", "/visits/private/files/explorer.html")[1]]
+        archive = zipfile.ZipFile(io.BytesIO(visitor.request("GET", "/visits/private/files/fei-results.zip")[1]))
+        texts += [archive.read(name) for name in archive.namelist() if name.endswith((".json", ".html"))]
+        assert len(texts) == 4
+        for text in texts:
+            assert b"nets.py:tiny" in text
+            for folder in (network_file.parent, private):
+                assert str(folder).encode() not in text
+
+
+def test_others_need_the_token_and_a_name_that_is_allowed(network_file, tmp_path):
+    more = {"host": "0.0.0.0", "allowed_hosts": ["proxy.example"]}
+    with page_server(tmp_path, [f"{network_file}:tiny"], more) as address:
+        port, token = re.fullmatch(r"http://.+:(\d+)/\?token=([\w-]{20,})", address).groups()
+        visitor = Visitor(f"http://127.0.0.1:{port}/")
+        assert visitor.request("GET", "/")[0] == 401
+        assert visitor.request("GET", f"/?token={token}")[0] == 303
+        for host, status in (("proxy.example", 200), ("127.0.0.1", 200), ("10.1.2.3:80", 200), ("evil.example", 421)):
+            assert visitor.request("GET", "/", headers={"Host": host, "Cookie": f"fei_token={token}"})[0] == status

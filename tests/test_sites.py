@@ -209,7 +209,9 @@ def test_the_two_shares_are_all_sites_and_one_is_the_least():
 
 @pytest.mark.parametrize("word", ["middle", "first", "first:0/3", "first:4/3", "last:1/0", "first:-1/3"])
 def test_unknown_words_are_refused(word):
-    with pytest.raises(InputError, match=f"Unknown sites '{word}'; choose one of activation, conv"):
+    with pytest.raises(
+        InputError, match=f"Unknown sites '{word}'; choose one of auto, activation, attention, mlp, conv"
+    ):
         FEI(nn.Identity(), sites=word)
 
 

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # `studies` is a folder of the repository, not of the package
 
 from studies import _plans, _scores, page  # noqa: E402
+from studies._blocks import are_marked, written  # noqa: E402
 from studies._hypotheses import HYPOTHESES  # noqa: E402
 from studies._verdicts import (  # noqa: E402
     Comparison,
@@ -31,6 +32,7 @@ from studies.flagship import page as flagship  # noqa: E402
 from studies.l2_penalty import L2Penalty  # noqa: E402
 from studies.own_methods import FewerChannels, OtherReference  # noqa: E402
 from studies.photographs import LARGEST, USED, first_fresh_seed, is_fresh  # noqa: E402
+from studies.transformers import page as transformers  # noqa: E402
 
 import fei  # noqa: E402
 from fei.bench.engine.runner import run  # noqa: E402
@@ -51,6 +53,7 @@ def test_the_main_plan_has_every_method() -> None:
     reduced = {"studies.own_methods:FewerChannels": "scorecam"}
     named = {reduced.get(row.name, row.name) for row in _plans.plan_of("main").methods}
     later = {"fei", "smooth-noise", "centre", "brightness", "edges"}  # which came after it
+    later |= {"rollout", "generic-attention", "legrad", "libra", "vit-cx"}
     assert named == set(fei.methods.available()) - later
     for name in ("resnet50", "seeds"):
         assert _plans.plan_of(name).methods == _plans.plan_of("main").methods
@@ -400,6 +403,13 @@ def test_check_tells_of_a_page_that_is_old(tiny: Path, tmp_path: Path, capsys: p
     assert "docs/results.md is not what the scores say" in capsys.readouterr().err
 
 
-def test_the_table_of_the_flagship_is_that_of_its_scores() -> None:
-    told = flagship.PAGE.read_text(encoding="utf-8").partition(flagship.BEGIN)[2].partition(flagship.END)[0]
-    assert told.strip() == flagship.text()
+def test_the_tables_of_transformers_are_those_of_their_scores() -> None:
+    page = transformers.PAGE.read_text(encoding="utf-8")
+    assert are_marked(page, transformers.BLOCKS)
+    assert written(page, transformers.BLOCKS) == page
+
+
+def test_the_tables_of_the_flagship_are_those_of_its_scores() -> None:
+    page = flagship.PAGE.read_text(encoding="utf-8")
+    assert are_marked(page, flagship.BLOCKS)
+    assert written(page, flagship.BLOCKS) == page

@@ -16,7 +16,14 @@ from fei.metrics.complexity import histogram_entropy
 from fei.metrics.criteria import CRITERIA
 from fei.metrics.grid import METRICS as GRID
 from fei.metrics.randomization import cascading_randomization
-from fei.metrics.trust import METRICS, class_sensitivity, classifier_randomization, emprt, stability
+from fei.metrics.trust import (
+    METRICS,
+    class_sensitivity,
+    classifier_randomization,
+    emprt,
+    stability,
+    weight_sensitivity,
+)
 from fei.models import Classifier
 
 RAMP = torch.arange(192.0).view(1, 1, 12, 16)
@@ -252,6 +259,34 @@ def test_complexity_rises_from_two_values_to_four():
     assert emprt(model, method, pictures(1), maps=RAMP * 0).rise.item() == 0
 
 
+def test_one_cascade_gives_the_classifier_its_stages_and_all_weights():
+    model, x = small_cnn(), pictures(3)
+    options = {"generator": generator(2)}
+    found = weight_sensitivity(model, "saliency", x, **options)
+    assert found.layers == [["8"], ["4"], ["0"]]  # three layers make three stages
+    full = cascading_randomization(model, "saliency", x, **options)
+    assert full.layers == ["8", "4", "0"]
+    assert torch.allclose(found.cascade.correlation, full.similarity["spearman"].mean(0))
+    assert torch.equal(
+        found.classifier.correlation, classifier_randomization(model, "saliency", x, **options).correlation
+    )
+    assert torch.equal(found.complexity.rise, emprt(model, "saliency", x, **options).rise)
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [(2, [1, 6]), (3, [1, 3, 3]), (4, [1, 2, 2, 2]), (5, [1, 1, 2, 1, 2]), (9, [1] * 7)],
+)
+def test_stages_divide_the_layers_evenly(stages, expected):
+    layers = [module for _ in range(6) for module in (nn.Conv2d(3, 3, 1), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(576, 2)).eval()
+    found = weight_sensitivity(model, "edges", pictures(1), stages=stages)
+    assert [len(stage) for stage in found.layers] == expected
+    assert found.cascade.correlation.item() == pytest.approx(1)
+    with pytest.raises(InputError, match="`stages` must be"):
+        weight_sensitivity(model, "edges", pictures(1), stages=1)
+
+
 def test_entropy_is_that_of_quantus():
     maps = torch.cat([pictures(2, channels=1) ** 3 - 0.2, RAMP, RAMP * 0, (RAMP > 3).float()]).double()
     expected = [discrete_entropy(each.numpy(), each.numpy()) for each in maps]
@@ -262,15 +297,15 @@ def test_entropy_is_that_of_quantus():
 # All
 
 
-@pytest.mark.parametrize("test", [class_sensitivity, stability, classifier_randomization, emprt])
+@pytest.mark.parametrize("test", [class_sensitivity, stability, classifier_randomization, emprt, weight_sensitivity])
 def test_progress_comes_to_its_end(test):
     seen = []
     test(small_cnn(), "gradcam", pictures(2), progress=lambda done, total: seen.append((done, total)))
-    total = 300 if test is class_sensitivity else 200
+    total = {class_sensitivity: 300, weight_sensitivity: 400}.get(test, 200)
     assert seen == [(i + 1, total) for i in range(total)]
 
 
-@pytest.mark.parametrize("test", [class_sensitivity, stability, classifier_randomization, emprt])
+@pytest.mark.parametrize("test", [class_sensitivity, stability, classifier_randomization, emprt, weight_sensitivity])
 def test_it_works_under_no_grad_and_leaves_the_model_alone(test):
     model, x = small_cnn(), pictures(2)
     before = fingerprint(model)
@@ -287,6 +322,7 @@ def test_directions_and_criteria():
         "runner_up": False,
         "stability": True,
         "classifier_randomization": False,
+        "cascade": False,
         "emprt": True,
         "grid_energy": True,
         "grid_rank": True,
@@ -303,6 +339,7 @@ def test_verdicts():
         ("random_class", 0.4, 0.41),
         ("runner_up", 0.7, 0.71),
         ("classifier_randomization", 0.4, 0.41),
+        ("cascade", 0.4, 0.41),
         ("stability", 0.9, 0.89),
         ("emprt", 0.02, 0.0),
     ):

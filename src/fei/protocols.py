@@ -156,6 +156,14 @@ class Averaged:
     makers: tuple[Replacement, ...]
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Nothing stands in: patches are left out of the sequence of a transformer, before its first block.
+
+    What is ranked and counted is then patches, by the mean of the map over each; see `fei.core.dropping`.
+    """
+
+
 # How a curve becomes a number
 
 
@@ -186,7 +194,8 @@ class Protocol:
         version: Raised when any other field of a published protocol changes.
         levels: How many values are replaced at each point.
         replacement: What replaces them: ``"reference"`` for the R of the call (the same for both curves and all
-            methods), a fixed `ReferenceSpec`, a pair of callables for insertion and deletion, or `Averaged`.
+            methods), a fixed `ReferenceSpec`, a pair of callables for insertion and deletion, `Averaged`, or
+            `LeftOut`.
         score: What is read from the output, see `fei.FEI`.
         area: From a curve to a number.
         order: Which pixel comes first, equal values included.
@@ -198,7 +207,7 @@ class Protocol:
     name: str
     version: int
     levels: Levels
-    replacement: ReferenceSpec | tuple[Replacement, Replacement] | Averaged
+    replacement: ReferenceSpec | tuple[Replacement, Replacement] | Averaged | LeftOut
     score: Score
     area: Area
     order: Order
@@ -214,6 +223,11 @@ class Protocol:
     def id(self) -> str:
         """`name/version`, stored with each score."""
         return f"{self.name}/{self.version}"
+
+    @property
+    def drops_tokens(self) -> bool:
+        """Whether it leaves patches out of a transformer's sequence, so that no other network will do."""
+        return isinstance(self.replacement, LeftOut)
 
 
 _FINE = tuple(i / 20 for i in range(21))
@@ -247,6 +261,7 @@ _PUBLISHED = (
     Protocol("torchcam", 1, Intervals(20), (zeros, zeros), "logit", trapezoid, raster),
     _QUANTUS,
     replace(_QUANTUS, version=2, order=raster_per_value, caution=""),
+    Protocol("token-drop", 1, Quantiles(PAPER_QUANTILES), LeftOut(), "softmax", plain_mean, raster),
 )
 _BY_ID = {protocol.id: protocol for protocol in _PUBLISHED}
 
@@ -281,6 +296,8 @@ def describe(protocol: str | Protocol) -> dict[str, Any]:
             return [word(v) for v in value]
         if isinstance(value, Averaged):
             return {"mean over": word(value.makers)}
+        if isinstance(value, LeftOut):
+            return "left out of the sequence"
         return value.__name__ if hasattr(value, "__name__") else repr(value) if callable(value) else value
 
     chosen = get(protocol)

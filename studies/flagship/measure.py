@@ -27,7 +27,18 @@ CHEAP = ["gradcam", "gradcam++", "layercam", "xgradcam", "liftcam", "fgvce", "sa
 CONTROLS = ["random", "smooth-noise", "centre", "brightness", "edges"]
 # Those that are compared where a number takes long: several maps, mosaics, or the 450 passes of RISE's protocol.
 FEW = ["fei", "gradcam", "layercam"]
-RISE_PHOTOGRAPHS, TRUST_PHOTOGRAPHS, GRID_CONFIDENCE = 12, 16, 0.9
+GRID_CONFIDENCE = 0.9
+EXPENSIVE = [
+    "smoothgrad",
+    "integrated-gradients",
+    "gradient-shap",
+    "scorecam",
+    "iia",
+    "occlusion",
+    "kernel-shap",
+    "rise",
+]
+EXPENSIVE += ["extremal-perturbation"]
 
 
 class Scores:
@@ -65,8 +76,10 @@ def seeded() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def on_photograph(model: Classifier, x: Tensor, method: str, number: int) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """The measurements of one method on one photograph, by kind."""
+def on_photograph(
+    model: Classifier, x: Tensor, method: str, *, trusts: bool, rises: bool
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The measurements of one method on one photograph, by kind; those of trust and of RISE's protocol if wanted."""
     kept: dict[str, Tensor] = {}
     made = fei.methods.create(method)
 
@@ -100,9 +113,9 @@ def on_photograph(model: Classifier, x: Tensor, method: str, number: int) -> Ite
         }
 
     yield "held-out", scores
-    if method in FEW and number < TRUST_PHOTOGRAPHS:
+    if method in FEW and trusts:
         yield "trust", trust
-    if method in FEW and number < RISE_PHOTOGRAPHS:
+    if method in FEW and rises:
         yield "rise", rise
 
 
@@ -119,35 +132,48 @@ def whole(model: Classifier, x: Tensor, method: str, trials: int) -> Iterator[tu
 
     if method in FEW:
         yield "grid", grid
-    if method == "fei" and trials:
+    if method == "fei":
         yield "black image", black
+
+
+def asked(description: str, count: int) -> argparse.ArgumentParser:
+    """What all scripts of this folder are told."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("network", help="what fei.models.load takes")
+    parser.add_argument("photographs", type=Path, help="a folder of folders of photographs")
+    parser.add_argument("--name", required=True, help="what to call the network")
+    parser.add_argument("--count", type=int, default=count)
+    parser.add_argument("--scores", type=Path, required=True)
+    return parser
+
+
+def begun(options: argparse.Namespace) -> tuple[Classifier, Scores]:
+    """The network, on one thread, and the scores so far."""
+    torch.set_num_threads(1)
+    return fei.models.load(options.network).eval(), Scores(options.scores)
 
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description="Measure the flagship against baselines and controls.")
-    parser.add_argument("network", help="what fei.models.load takes")
-    parser.add_argument("photographs", type=Path, help="a folder of folders of photographs")
-    parser.add_argument("--name", required=True, help="what to call the network")
-    parser.add_argument("--count", type=int, default=40)
-    parser.add_argument("--trials", type=int, default=30, help="of the black-image test")
+    parser = asked("Measure the flagship against baselines and controls.", 40)
+    parser.add_argument("--trials", type=int, default=30, help="of the black-image test; 0 for no mosaics either")
+    parser.add_argument("--trust", type=int, default=16, help="photographs with several maps each")
+    parser.add_argument("--rise", type=int, default=12, help="photographs under RISE's protocol")
     parser.add_argument("--methods", default=",".join(["fei", *CHEAP, *CONTROLS]))
-    parser.add_argument("--scores", type=Path, required=True)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    model = fei.models.load(options.network).eval()
-    scores = Scores(options.scores)
+    model, scores = begun(options)
     photographs = drawn(options.photographs, options.count)
     inputs = [model.preprocess(file)[None] for file in photographs]
-    methods = options.methods.split(",")
+    methods = EXPENSIVE if options.methods == "expensive" else options.methods.split(",")
     # photograph by photograph, so that a run that is not over has measured all methods on the same ones
     for number, (file, x) in enumerate(zip(photographs, inputs, strict=True)):
         for method in methods:
-            for kind, compute in on_photograph(model, x, method, number):
+            wanted = {"trusts": number < options.trust, "rises": number < options.rise}
+            for kind, compute in on_photograph(model, x, method, **wanted):
                 row = {"network": options.name, "photograph": file.stem, "method": method, "kind": kind}
                 scores.add(row, compute)
         print(f"{options.name}: {number + 1} of {len(photographs)} photographs", flush=True)
-    for method in methods:
+    for method in methods if options.trials else ():
         for kind, compute in whole(model, torch.cat(inputs), method, options.trials):
             scores.add({"network": options.name, "photograph": "all", "method": method, "kind": kind}, compute)
 

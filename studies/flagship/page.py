@@ -1,6 +1,6 @@
-"""Write the table of docs/flagship.md from the scores that `measure.py` wrote.
+"""Write the tables of docs/flagship.md from the scores that the other scripts of this folder wrote.
 
-python studies/flagship/page.py
+python -m studies.flagship.page
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fei.metrics import bootstrap_interval
+import torch
+from studies._blocks import written
+
+from fei.core.evidence import Evidence
+from fei.metrics import bootstrap_interval, wilson_interval
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "flagship.md"
-BEGIN, END = "<!-- begin flagship -->", "<!-- end flagship -->"
 NETWORKS = ("EfficientNet-Lite0", "SqueezeNet", "MobileNetV1", "ResNet50")
 FLAGSHIP = "fei"
 CONTROLS = ("random", "smooth-noise", "centre", "brightness", "edges")
@@ -36,14 +39,28 @@ ASKED = (
     ("runner_up", "ρ with the runner-up", "≤ .7"),
     ("classifier", "ρ, classifier redrawn", "≤ .4"),
 )
+# What the trade-off shows: number, title.
+TRADED = (
+    ("insertion", "insertion"),
+    ("deletion", "deletion"),
+    ("cosine", "cosine inside"),
+    ("relevant_cosine", "relevant cosine"),
+    ("random_class", "ρ with a random class"),
+    ("runner_up", "ρ with the runner-up"),
+)
 Numbers = dict[tuple[str, str], dict[str, dict[str, float]]]
+
+
+def lines_of(name: str) -> list[dict[str, Any]]:
+    """The lines of a file of scores; none where nothing was measured."""
+    file = HERE / "scores" / f"{name}.jsonl"
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
 
 
 def read(network: str) -> Numbers:
     """By kind and method, the numbers of each photograph."""
     found: Numbers = defaultdict(dict)
-    for line in (HERE / "scores" / f"{network}.jsonl").read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
+    for row in lines_of(network):
         if "insertion" in row:
             row["gain"] = row["insertion"] - row["deletion"]
         found[row["kind"], row["method"]][row["photograph"]] = row
@@ -91,12 +108,14 @@ def asked(network: str, scores: Numbers) -> Iterator[list[str]]:
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """A table in Markdown."""
+    """A table in Markdown, or a word where there is nothing to show."""
+    if not rows:
+        return ["Not measured yet."]
     return ["| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]]
 
 
-def text() -> str:
-    """Both tables."""
+def flagship() -> str:
+    """Against what is cheap, and what the map depends on."""
     known: dict[str, Any] = {n: read(n) for n in NETWORKS if (HERE / "scores" / f"{n}.jsonl").is_file()}
     outside = [row for network, scores in known.items() for row in compared(network, scores)]
     depends = [row for network, scores in known.items() for row in asked(network, scores)]
@@ -106,12 +125,64 @@ def text() -> str:
     return "\n".join(lines)
 
 
+def expensive() -> str:
+    """Against what costs more than ten passes, on the photographs of SqueezeNet that these were measured on."""
+    own, others = read("SqueezeNet"), read("SqueezeNet-expensive")
+    kind = "held-out"
+    rows = []
+    for (_, method), found in others.items():
+        shared = sorted(set(found) & set(own[kind, FLAGSHIP]))
+        cells = [f"`{method}`", str(len(shared)), f"{mean([found[photo]['map_seconds'] for photo in shared]):.1f}"]
+        for _, name, _, more in [row for row in COMPARED if row[0] == kind]:
+            ahead = [(1 if more else -1) * (own[kind, FLAGSHIP][p][name] - found[p][name]) for p in shared]
+            low, high = bootstrap_interval(ahead)
+            cells.append(f"{mean(ahead):+.3g} [{low:.3g}, {high:.3g}]")
+        rows.append(cells)
+    titles = [title for k, _, title, _ in COMPARED if k == kind]
+    return "\n".join(table(["`fei` ahead of", "n", "seconds", *titles], rows))
+
+
+def evidence() -> str:
+    """How often evidence is found, where it should be and where it should not."""
+    rows = []
+    for network in (*NETWORKS, "all"):
+        for kind, target in (("absent", "≤ 2 %"), ("black", "≤ 2 %"), ("predicted", "≥ 95 %")):
+            cases = [row for row in lines_of("evidence") if row["kind"] == kind and network in ("all", row["network"])]
+            if cases:
+                found = sum(map(is_found, cases))
+                low, high = wilson_interval(found, len(cases))
+                rows.append([network, kind, target, f"{found} of {len(cases)}", f"[{low:.1%}, {high:.1%}]"])
+    return "\n".join(table(["network", "class", "target", "evidence found", "95 % interval"], rows))
+
+
+def is_found(row: dict[str, Any]) -> bool:
+    """What `fei.Explanation.evidence` says of the numbers of a line."""
+    kept, chance = ([row[f"{name} {mask}"] for mask in range(5)] for name in ("kept", "chance"))
+    weighed = Evidence(torch.tensor([kept]), torch.tensor([chance]), torch.tensor([row["whole"]]))
+    return bool(weighed.found)
+
+
+def tradeoff() -> str:
+    """What each option buys and costs."""
+    rows = []
+    known = lines_of("tradeoff")
+    for network in dict.fromkeys(row["network"] for row in known):
+        for setting in dict.fromkeys(row["method"] for row in known):
+            found = [row for row in known if (row["network"], row["method"]) == (network, setting)]
+            photos = [row for row in found if row["kind"] == "photograph"]
+            black = [f"{row['largest']:.3f}" for row in found if row["kind"] == "black"] or ["–"]
+            cells = [f"{mean([row[name] for row in photos]):.3f}" for name, _ in TRADED]
+            rows.append([network, setting, str(len(photos)), *cells, *black])
+    head = ["network", "setting", "n", *(title for _, title in TRADED), "largest score on black"]
+    return "\n".join(table(head, rows))
+
+
+BLOCKS = {"flagship": flagship, "expensive": expensive, "evidence": evidence, "tradeoff": tradeoff}
+
+
 def main() -> None:
     """Run from the command line."""
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{text()}\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), BLOCKS), encoding="utf-8")
 
 
 if __name__ == "__main__":

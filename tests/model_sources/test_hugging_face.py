@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 from foreign_files import RunsCode
+from torch.nn import functional as F
 
-from fei import models
+from fei import methods, models
 from fei.data import demo_image
 from fei.errors import InputError, ModelError
 
@@ -156,3 +157,24 @@ class TestHuggingFace:
         monkeypatch.setattr(sys, "path", [])
         with pytest.raises(ModelError, match=r'transformers is needed and not installed; run pip install "fei\[hf\]"'):
             models.load("hf:somebody/vit")
+
+
+def test_rollout_agrees_with_the_attentions_that_transformers_returns(vit: Path, transformers: ModuleType) -> None:
+    """Where attention is computed explicitly the library tells its patterns; the other network's is fused."""
+    load = transformers.AutoModelForImageClassification.from_pretrained
+    fused, plain = (load(vit, attn_implementation=how).double().eval() for how in ("sdpa", "eager"))
+    for parameter in (*fused.parameters(), *plain.parameters()):
+        parameter.data *= 10  # as they are drawn, patterns would be all but even
+    x = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with torch.no_grad():
+        patterns = [pattern[0] for pattern in plain(x, output_attentions=True).attentions]
+    tokens = len(patterns[0][0])
+    assert patterns[-1].amax() > 2 / tokens
+    total = torch.eye(tokens, dtype=torch.float64)
+    for pattern in patterns:
+        mixed = pattern.mean(0) + torch.eye(tokens, dtype=torch.float64)
+        total = (mixed / mixed.sum(1, keepdim=True)) @ total
+    side = round((tokens - 1) ** 0.5)
+    expected = F.interpolate(total[0, 1:].view(1, 1, side, side), (32, 32), mode="bilinear", align_corners=False)
+    for net in (fused, plain):  # the explicit softmax is in single precision
+        torch.testing.assert_close(methods.create("rollout")(net, x), expected, rtol=1e-5, atol=1e-7)

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from fei import methods as registry
-from fei.app.limits import SEEDS, Limits, one_of, some_of, whole_number
-from fei.app.photos import Offered, Photo, read_photo
+from fei.app.decoding import decoded
+from fei.app.limits import MOST_CLASSES, OFFERED, SEEDS, Limits, one_of, some_of, whole_number
+from fei.app.photos import Decode, Offered, Photo, read_photo
 from fei.app.runs import Lane, PageRun
-from fei.core.settings import PRESETS
 from fei.errors import InputError
 from fei.service import Request
 
@@ -70,6 +70,20 @@ class Visits:
     def __init__(self, folder: Path, most: int, grace: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._most, self._grace, self._clock = folder, most, grace, clock
         self._visits, self._streams, self._lock = dict[str, Visit](), Counter[str](), threading.RLock()
+        self._clients: dict[str, str] = {}  # whose each visit is
+
+    def admit(self, key: str, client: str, most: int) -> None:
+        """Note whose a visit is that may be about to begin; `InputError` if the client has as many as it may."""
+        with self._lock:
+            if key not in self._visits:
+                self._clients = {one: self._clients.get(one, "") for one in self._visits}
+                if sum(owner == client for owner in self._clients.values()) >= most:
+                    raise InputError(f"{most} visitors of your address are here already; try again in a few minutes.")
+                self._clients[key] = client
+
+    def client(self, key: str) -> str:
+        """Whose a visit is."""
+        return self._clients.get(key, "")
 
     def enter(self, key: str) -> Visit:
         """The visit of that key, made if there is none; `InputError` if there are too many, or the key is none."""
@@ -136,6 +150,7 @@ class Desk:
         limits: What they may ask for.
         visits: Who they are.
         lane: Where their runs go.
+        decode: What decodes their photos.
     """
 
     networks: Mapping[str, Offered]
@@ -143,7 +158,7 @@ class Desk:
     limits: Limits
     visits: Visits
     lane: Lane
-    _decoding: threading.Lock = field(default_factory=threading.Lock)  # one photo at a time: that bounds the memory
+    decode: Decode = decoded
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def take_photo(self, key: str, content: bytes) -> None:
@@ -157,8 +172,7 @@ class Desk:
         folder = visit.folder / secrets.token_hex(8)
         folder.mkdir()
         try:
-            with self._decoding:
-                visit.replace_photo(read_photo(content, folder, self.networks, self.limits.pixels))
+            visit.replace_photo(read_photo(content, folder, self.networks, self.limits.pixels, self.decode))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -167,15 +181,15 @@ class Desk:
         """Take one of the examples as the visitor's photo; `InputError` if there is no such one."""
         self.take_photo(key, self.examples[whole_number("example", number, len(self.examples))][1])
 
-    def start(self, key: str, network: Any, target: Any, methods: Any, preset: Any, seed: Any) -> PageRun:
+    def start(self, key: str, network: Any, targets: Any, methods: Any, preset: Any, seed: Any) -> PageRun:
         """Order a run.
 
         Args:
             key: Who asks.
             network: Name of a network.
-            target: One of the classes that it sees in the photo, by index; ``None`` for the first.
+            targets: Some of the network's classes, by index; ``None`` for what it sees first in the photo.
             methods: Names of methods.
-            preset: Name of a preset, for the methods that have it.
+            preset: One of `OFFERED`, for the methods that have presets.
             seed: Of whatever is random.
 
         Raises:
@@ -189,18 +203,23 @@ class Desk:
             look = visit.photo.looks[name]
             if isinstance(look, str):
                 raise InputError(look)
-            classes = [str(guess.index) for guess in look.guesses]
+            classes = [str(index) for index in range(len(look.probabilities))]
+            best = [str(look.guesses[0].index)]
+            chosen = best if targets is None else some_of("class", targets, classes)
+            if len(chosen) > MOST_CLASSES:
+                raise InputError(f"{len(chosen)} classes are chosen; choose at most {MOST_CLASSES} at a time.")
             request = Request.of(
-                self.networks[name].spec,
+                name,  # and not where it is on this machine
                 some_of("method", methods, registry.available()),
-                {"preset": one_of("preset", preset, PRESETS)},
+                {"preset": OFFERED[one_of("preset", preset, OFFERED)]},
                 lenient=True,
-                target=classes[0] if target is None else one_of("class", target, classes),
                 seed=whole_number("seed", seed, SEEDS),
                 device=look.inputs.device.type,
             )
-            run = PageRun(self.networks[name].classifier, request, visit.photo, look, key, self.limits.seconds)
-            self.lane.submit(run)
+            requests = [request.model_copy(update={"target": one}) for one in chosen]
+            run = PageRun(self.networks[name].classifier, requests, visit.photo, look, key, self.limits.seconds)
+            client = self.visits.client(key)
+            self.lane.submit(run, client, self.limits.quota(self.limits.queue + 1, client))
             visit.run = run
             return run
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ipaddress
+import math
 import sys
 import traceback
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from fei.common.words import printable
 from fei.data.images import MAX_FILE_BYTES, MAX_PIXELS
 from fei.errors import FEIError, InputError
 
+# The presets that visitors choose from: each method's own settings, or the paper's.
+OFFERED: dict[str, str | None] = {"default": None, "paper": "paper"}
+MOST_CLASSES = 5
 SEEDS = 2**32
 """Seeds are below this: a browser's numbers are exact up to 2^53, and nobody types more."""
 
@@ -26,7 +32,9 @@ class Limits:
         queue: Runs that wait while one goes on.
         visits: Visitors with a photo at a time.
         uploads: Uploads at a time.
-        connections: Open connections; more are closed at once.
+        connections: Open connections; more are turned away.
+        share: What one client, known by its address, may have of visits, uploads, connections and the queue, as a part
+            of all. This machine itself may have three quarters: it may be a proxy that many come through.
 
     Raises:
         InputError: If one of them makes no sense.
@@ -39,6 +47,7 @@ class Limits:
     visits: int = 64
     uploads: int = 4
     connections: int = 256
+    share: float = 0.25
 
     def __post_init__(self) -> None:
         """Refuse limits that the image reader does not keep, or that let nobody in."""
@@ -52,17 +61,35 @@ class Limits:
         if self.queue < 0:
             raise InputError(f"The option --queue is {self.queue}; give a whole number, and not a negative one.")
 
+    def quota(self, most: int, client: str) -> int:
+        """How many of `most` one client may have; at least one."""
+        return math.ceil(most * (0.75 if not client or is_loopback(client) else self.share))
+
     @property
     def too_large(self) -> str:
         """What a visitor with too large a file is told."""
         return f"The photo has more than {self.upload_bytes / 1e6:g} MB; save it smaller."
 
 
+def is_address(name: str) -> bool:
+    """Whether a host is given by its address."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or the name of it, is this machine's own, which nobody else reaches."""
+    return host == "localhost" or (is_address(host) and ipaddress.ip_address(host).is_loopback)
+
+
 def sentence(error: Exception, what: str) -> str:
     """An error as a visitor reads it; what is no fault of the visitor's is told on the server's terminal too."""
     if isinstance(error, FEIError):
         return str(error)
-    traceback.print_exception(error, file=sys.stderr)
+    print(printable("".join(traceback.format_exception(error))), file=sys.stderr)
     return f"{what} ({type(error).__name__}); the server's terminal shows more."
 
 

@@ -5,22 +5,26 @@ from __future__ import annotations
 import copy
 import io
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
 import torch
 from PIL import Image
 
+from fei.app.decoding import decoded
 from fei.app.limits import sentence
-from fei.data.images import read_image
-from fei.errors import DataError, InputError
+from fei.bench.plan.keys import attends
 from fei.models import Classifier
+from fei.models.preprocessing import split_spec
 from fei.service import Look, load_network, look
 
 _ENDINGS = {"JPEG": ".jpg", "TIFF": ".tif"}
 _PREVIEW = 640
+Decode = Callable[[Path, int], tuple[Image.Image, str]]
+"""What decodes the file of a photo of at most so many pixels: the image, and the format of the file."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +33,18 @@ class Offered:
 
     Attributes:
         spec: What `fei.models.load` takes.
-        classifier: The network itself; only the run that goes on uses it.
+        classifier: The network itself, which calls itself by the name that visitors see; only the run that goes on uses
+            it.
         twin: A copy, which looks at one visitor's photo during the run of another: methods hang hooks on modules.
+        attends: Whether it has attention, for the methods that need some.
+        lock: Held while the copy looks at a photo.
     """
 
     spec: str
     classifier: Classifier
     twin: Classifier
+    attends: bool
+    lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
 
 def load_networks(specs: Sequence[str], device: torch.device) -> dict[str, Offered]:
@@ -47,12 +56,13 @@ def load_networks(specs: Sequence[str], device: torch.device) -> dict[str, Offer
     """
     networks: dict[str, Offered] = {}
     for spec in dict.fromkeys(specs):
-        name = short = ":".join(PurePath(part).name for part in spec.split(":"))
+        name = short = ":".join(PurePath(part).name for part in split_spec(spec)[0].split(":"))
         number = itertools.count(2)
         while name in networks:
             name = f"{short} ({next(number)})"
         classifier = load_network(spec, device)
-        networks[name] = Offered(spec, classifier, copy.deepcopy(classifier))
+        classifier.spec = name
+        networks[name] = Offered(spec, classifier, copy.deepcopy(classifier), attends(classifier))
     return networks
 
 
@@ -77,7 +87,9 @@ class Photo:
         return {"token": self.file.parent.name, "classes": classes}
 
 
-def read_photo(content: bytes, folder: Path, networks: Mapping[str, Offered], most_pixels: int) -> Photo:
+def read_photo(
+    content: bytes, folder: Path, networks: Mapping[str, Offered], most_pixels: int, decode: Decode = decoded
+) -> Photo:
     """Decode a photo, once, and show it to all networks.
 
     Args:
@@ -85,23 +97,20 @@ def read_photo(content: bytes, folder: Path, networks: Mapping[str, Offered], mo
         folder: Where to keep them, as "photo" with the ending of what they are.
         networks: Who looks at it.
         most_pixels: How large it may be.
+        decode: What decodes it, see `fei.app.decoding`.
 
     Raises:
         DataError: If it is too large or no image.
     """
     file = folder / "photo"
     file.write_bytes(content)
-    try:
-        image = read_image(file, max_pixels=most_pixels)
-        with Image.open(file) as header:
-            kind = header.format or "PNG"
-    except (InputError, DataError) as error:  # a visitor knows no such file
-        raise DataError(str(error).replace(f"'{file}'", "The photo")) from error
+    image, kind = decode(file, most_pixels)
     file = file.rename(file.with_suffix(_ENDINGS.get(kind, f".{kind.lower()}")))
     looks: dict[str, Look | str] = {}
     for name, network in networks.items():
         try:
-            looks[name] = replace(look(network.twin, image, name=file.name), source=str(file))
+            with network.lock:
+                looks[name] = replace(look(network.twin, image, name=file.name), source=str(file))
         except Exception as error:  # the network's own code may raise anything
             looks[name] = sentence(error, "This network fails on the photo")
     return Photo(file, encoded(image, most=_PREVIEW), looks)

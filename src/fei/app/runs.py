@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +26,7 @@ from fei.models import Classifier
 from fei.report.drawing import QUIET, overlay, photo
 from fei.report.explorer import Panel, Shown, explorer_html
 from fei.service import Inquiry, Look, Request, explanation_files
+from fei.service.outputs import class_parts
 
 WAITING, RUNNING, MEASURING, DONE, STOPPED = "waiting", "running", "measuring its faithfulness", "done", "stopped"
 EXPLORER, ARCHIVE = "explorer.html", "fei-results.zip"
@@ -72,6 +73,7 @@ class PageRun:
     """One run: what was asked for, checked, on what a network sees in a photo, for its owner, in bounded time.
 
     Attributes:
+        requests: One for each class that is explained; they differ in nothing else.
         token: Its name, which no other run has, and that of a folder for its results beside the photo.
         state: "waiting", "running", "done" or "stopped".
         message: Why it stopped, or how long it took, for the visitor.
@@ -80,7 +82,7 @@ class PageRun:
     """
 
     classifier: Classifier
-    request: Request
+    requests: Sequence[Request]
     photo: Photo
     seen: Look
     owner: str
@@ -95,7 +97,7 @@ class PageRun:
 
     def __post_init__(self) -> None:
         """Start with nothing done."""
-        self.cards = {name: Card() for name in self.request.methods}
+        self.cards = {name: Card() for name in self.requests[0].methods}
 
     @property
     def over(self) -> bool:
@@ -112,7 +114,7 @@ class PageRun:
         """Raise if it has to end."""
         if not self._reason and time.monotonic() - self._started > self.seconds:
             took = f"The run took longer than {self.seconds:g} s and was stopped"
-            self._reason = f"{took}; choose fewer or quicker methods, or the preset fast."
+            self._reason = f"{took}; choose fewer classes, fewer or quicker methods, or the default preset."
         if self._reason:
             raise Stopped(self._reason)
 
@@ -151,20 +153,22 @@ class PageRun:
         return f"{doing} ({done} of {len(self.cards)} methods done, {_span(time.monotonic() - self._started)})."
 
     def _work(self, folder: Path) -> dict[str, Path]:
-        made = {name: methods.create(name, **options) for name, options in self.request.methods.items()}
-        inquiry = Inquiry(self.classifier, made, self.request.seed, target=int(self.request.target or 0))
+        first = self.requests[0]
+        made = {name: methods.create(name, **options) for name, options in first.methods.items()}
+        inquiries = [Inquiry(self.classifier, made, one.seed, target=int(one.target or 0)) for one in self.requests]
         # Between two reports of a method, and while metrics are measured, the network itself is the clock.
         hook = self.classifier.register_forward_pre_hook(lambda *_: self.check())
         try:
-            panels = [self._panel(inquiry, name) for name in made]
+            panels = [self._panels(inquiries, name) for name in made]
         finally:
             hook.remove()
         self.check()
-        shown = inquiry.shown(replace(self.seen, source=self.photo.file.name), panels)  # nobody learns of our folders
-        return self._write(folder, inquiry, shown)
+        seen = replace(self.seen, source=self.photo.file.name)  # nobody learns of our folders
+        shown = [one.shown(seen, found) for one, found in zip(inquiries, zip(*panels, strict=True), strict=True)]
+        return self._write(folder, inquiries, shown)
 
-    def _panel(self, inquiry: Inquiry, name: str) -> Panel:
-        """What one method finds, with its card kept up to date."""
+    def _panels(self, inquiries: Sequence[Inquiry], name: str) -> list[Panel]:
+        """What one method finds for each class, with its card kept up to date."""
         card, image = self.cards[name], self.seen.inputs[0]
 
         def progress(done: int, total: int) -> None:
@@ -178,27 +182,30 @@ class PageRun:
 
         self.check()
         card.state, card.began = RUNNING, time.monotonic()
-        show_masks(inquiry.methods[name], step)
-        found = replace(inquiry, progress=progress).find(name, self.seen)
-        card.show(image, found.map, silent=found.silent)
+        show_masks(inquiries[0].methods[name], step)
+        asking = replace(inquiries[0], progress=progress)
+        found = asking.find_classes(name, self.seen, [one.target for one in inquiries])
+        card.show(image, found[0].map, silent=found[0].silent)
         card.state = MEASURING
-        measured = inquiry.measure(self.seen, found)
+        measured = [one.measure(self.seen, panel) for one, panel in zip(inquiries, found, strict=True)]
         card.state = DONE
         return measured
 
-    def _write(self, folder: Path, inquiry: Inquiry, shown: Shown) -> dict[str, Path]:
-        """The explorer; and a zip of it, of the photo, and of what ``fei explain`` writes for each method."""
-        request, files = self.request, {name: folder / name for name in (EXPLORER, ARCHIVE)}
+    def _write(self, folder: Path, inquiries: Sequence[Inquiry], shown: Sequence[Shown]) -> dict[str, Path]:
+        """The explorer; and a zip of it, of the photo, and of what ``fei explain`` writes for each method and class."""
+        files = {name: folder / name for name in (EXPLORER, ARCHIVE)}
+        parts = class_parts([(one.target, one.label) for one in shown])
         files[EXPLORER].write_text(explorer_html(shown), encoding="utf-8")
         with zipfile.ZipFile(files[ARCHIVE], "w") as archive:
             _add(archive, self.photo.file.name, self.photo.file.read_bytes())
             _add(archive, EXPLORER, files[EXPLORER].read_bytes())
-            for panel in shown.panels:
-                self.check()
-                one = request.model_copy(update={"methods": {panel.method: request.methods[panel.method]}})
-                _, made = explanation_files(inquiry, one, self.seen, panel, image_path=self.photo.file.name)
-                for ending, content in made.items():
-                    _add(archive, panel.method + ending, content)
+            for request, inquiry, one, part in zip(self.requests, inquiries, shown, parts, strict=True):
+                for panel in one.panels:
+                    self.check()
+                    asked = request.model_copy(update={"methods": {panel.method: request.methods[panel.method]}})
+                    _, made = explanation_files(inquiry, asked, self.seen, panel, image_path=self.photo.file.name)
+                    for ending, content in made.items():
+                        _add(archive, panel.method + part + ending, content)
         self.check()
         return files
 
@@ -224,20 +231,28 @@ class Lane:
     """
 
     def __init__(self, length: int) -> None:
-        self._length, self._runs = length, list[PageRun]()
+        self._length, self._runs, self._clients = length, list[PageRun](), dict[PageRun, str]()
         self._lock, self._thread = threading.Lock(), ThreadPoolExecutor(1, "fei-runs")
 
-    def submit(self, run: PageRun) -> None:
-        """Have a run go on when its turn comes; `InputError` if too many wait, or its owner's last is not over."""
+    def submit(self, run: PageRun, client: str = "", most: int | None = None) -> None:
+        """Have a run go on when its turn comes, of a client that may have so many.
+
+        Raises:
+            InputError: If too many wait, of all or of the client, or its owner's last is not over.
+        """
         with self._lock:
             self._runs = [other for other in self._runs if not other.over]
+            self._clients = {other: self._clients[other] for other in self._runs}
             if any(other.owner == run.owner for other in self._runs):
                 raise InputError("Your last run is not over yet; wait for it, or cancel it.")
             waiting = len(self._runs) - 1
             if waiting >= self._length:
                 busy = f"The server is busy and {waiting} more run(s) wait already"
                 raise InputError(f"{busy}; try again in a few minutes.")
+            if most is not None and sum(owner == client for owner in self._clients.values()) >= most:
+                raise InputError(f"{most} run(s) of your address wait already; try again in a few minutes.")
             self._runs.append(run)
+            self._clients[run] = client
             self._thread.submit(run.run)
 
     def ahead(self, run: PageRun) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import secrets
 import shutil
 import socket
 import tempfile
@@ -17,10 +18,12 @@ from typing import Any
 
 import torch
 
+from fei.app.decoding import Decoder
 from fei.app.desk import Desk, Visits
-from fei.app.limits import Limits
+from fei.app.limits import Limits, is_loopback
 from fei.app.photos import encoded, load_networks
 from fei.app.runs import Lane
+from fei.common.files import is_mine
 from fei.common.lock import Lock
 from fei.data.images import demo_image, read_image
 from fei.errors import InputError
@@ -31,9 +34,18 @@ _ANY = ("0.0.0.0", "::", "")  # noqa: S104 (to recognise it)
 _EXAMPLES = ("chelsea", "coffee", "astronaut", "rocket")
 _THUMBNAIL = 200
 _HEAD_SECONDS = 10.0  # for a request's first lines
+_TELL_SECONDS = 1.0
+_NO_ROOM = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 52\r\n"
+    b"connection: close\r\n\r\nToo many connections are open; try again in a while."
+)
 _SWEEP_SECONDS = 5
 _END_SECONDS = 3
-_BACKLOG = 128  # connections that are accepted in one go, before the first of too many can be closed
+BACKLOG = 64
+"""Connections that are accepted in one go, and clients that are being told at one time that there is no room.
+
+Between being accepted and being closed a connection goes through four rounds of the event loop, each of which may
+accept as many again: with those that are being told, at most five times this number are open beyond the limit."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,7 @@ class ServeOptions:
         examples: Image files to offer; those of scikit-image if there are none.
         device: Where networks compute.
         grace: Seconds for which the files of a visitor who left are kept.
+        allowed_hosts: Further names by which visitors may call the server.
         temporary: Where the private folder is made; by default where the system keeps temporary files.
     """
 
@@ -58,6 +71,7 @@ class ServeOptions:
     examples: Sequence[Path] = ()
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     grace: float = 20
+    allowed_hosts: Sequence[str] = ()
     temporary: Path | None = None
 
 
@@ -66,7 +80,7 @@ def serving(options: ServeOptions) -> Iterator[str]:
     """Run the server while the block runs.
 
     Yields:
-        The address of the page.
+        The address of the page, with a token where others than this machine can reach it.
 
     Raises:
         InputError: If the port is taken, there is no such network, or Starlette is not installed.
@@ -85,15 +99,24 @@ def serving(options: ServeOptions) -> Iterator[str]:
         (folder / "visits").mkdir()
         visits = Visits(folder / "visits", options.limits.visits, options.grace)
         lane = Lane(options.limits.queue)
+        decoder = Decoder()
         stack.callback(visits.close)
         stack.callback(lane.close)
-        desk = Desk(networks, examples, options.limits, visits, lane)
-        # by which visitors may call the server: any name, where it listens on all of the machine's addresses
-        names = () if options.host in _ANY else (*LOOPBACK, options.host)
-        gate = Gate(build_application(desk), options.limits, names)
+        stack.callback(decoder.close)
+        desk = Desk(networks, examples, options.limits, visits, lane, decoder)
+        everywhere = options.host in _ANY
+        host = socket.gethostname() if everywhere else options.host
+        token = None if is_loopback(options.host) else secrets.token_urlsafe(16)
+        gate = Gate(
+            build_application(desk),
+            options.limits,
+            (*LOOPBACK, host, *options.allowed_hosts),
+            addresses=everywhere,
+            token=token,
+        )
         stack.enter_context(_running(gate, bound, options.limits, visits))
-        host = options.host if options.host not in _ANY else socket.gethostname()
-        yield f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}/"
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{bound.getsockname()[1]}/{f'?token={token}' if token else ''}"
 
 
 @contextmanager
@@ -108,7 +131,7 @@ def private_folder(parent: Path | None = None) -> Iterator[Path]:
     parent = Path(tempfile.gettempdir()) if parent is None else parent
     for left in parent.glob(f"{_PREFIX}*"):
         with suppress(InputError, OSError):  # another server's, or another user's
-            if not left.is_symlink() and (left / "lock").is_file():
+            if is_mine(left.lstat()) and not left.is_symlink() and (left / "lock").is_file():
                 Lock(left).release()
                 shutil.rmtree(left, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)).resolve()
@@ -156,10 +179,10 @@ def _running(application: Any, bound: socket.socket, limits: Limits, visits: Vis
     server = uvicorn.Server(
         uvicorn.Config(
             application,
-            http=_protocol(limits.connections),
+            http=_protocol(limits),
             ws="none",
             lifespan="off",
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
             log_level="critical",
             access_log=False,
             server_header=False,
@@ -182,16 +205,38 @@ def _running(application: Any, bound: socket.socket, limits: Limits, visits: Vis
         thread.join()
 
 
-def _protocol(most: int) -> type[asyncio.Protocol]:
-    """HTTP as uvicorn speaks it, which by itself hangs up on nobody who is one too many, or who says nothing."""
+def _protocol(limits: Limits) -> type[asyncio.Protocol]:
+    """HTTP as uvicorn speaks it, which by itself turns nobody away who is one too many, or who says nothing."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    turned_away: set[Any] = set()  # who is being told so
 
     class Impatient(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            if len(self.connections) > most:
-                transport.abort()
+            address = (self.client or ("",))[0]
+            own = sum((getattr(one, "client", None) or ("",))[0] == address for one in self.connections)
+            if len(self.connections) > limits.connections or own > limits.quota(limits.connections, address):
+                self._turn_away()
             self.loop.call_later(_HEAD_SECONDS, self._look, None)
+
+        def _turn_away(self) -> None:
+            """Say that there is no room; whoever comes while many are being told so hears nothing."""
+            self.connections.discard(self)
+            if len(turned_away) >= BACKLOG:
+                self.transport.abort()
+                return
+            turned_away.add(self)
+            self.transport.write(_NO_ROOM)
+            self.loop.call_later(_TELL_SECONDS, self.transport.close)
+
+        def data_received(self, data: bytes) -> None:
+            if self not in turned_away:
+                super().data_received(data)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            turned_away.discard(self)
+            super().connection_lost(exc)
 
         def _look(self, before: Any) -> None:
             """Hang up if no request came since the last look, however slowly its lines come."""

@@ -12,21 +12,28 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fei import methods
 from fei.app.desk import Desk
-from fei.app.limits import SEEDS, Limits, sentence
-from fei.core.settings import PRESETS
+from fei.app.limits import OFFERED, SEEDS, Limits, is_address, sentence
+from fei.core.settings import FLAGSHIP, PRESETS
 from fei.report import explorer
 from fei.report.shell import document, policy
 
@@ -34,6 +41,7 @@ _FAMILIES = {
     "optimisation": ("FEI and its kin", "Seconds to a minute each; the mask is shown as it forms."),
     "gradient": ("Gradients", "Quick."),
     "activation": ("Class activation maps", "Quick; scorecam and fgvce take longer."),
+    "attention": ("Attention", "For transformers alone; quick but for vit-cx."),
     "perturbation": ("Perturbation", "Hundreds to thousands of passes: minutes on a CPU."),
     "chance": ("Chance", "The floor that a method should beat."),
 }
@@ -51,6 +59,9 @@ _PLACES = 24  # of the 40 threads that answer; the others are for what does not 
 _WORDS_BYTES = 1 << 16  # what the page says, but for photos
 _BODY_SECONDS, _PAUSE_SECONDS, _SEND_SECONDS = 60.0, 15.0, 60.0
 _CLOSE = {"connection": "close"}
+_COOKIE = "fei_token"
+_PLACE = r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9._-]{1,253}))(?::[0-9]{1,5})?"
+_HOST, _ORIGIN = re.compile(_PLACE), re.compile(rf"null|[a-z][a-z0-9+.-]{{0,30}}://{_PLACE}")
 _HEADERS = {
     # What is downloaded is a document of its own, without the rights of the page, also where it is opened from here.
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
@@ -63,7 +74,7 @@ _HEADERS = {
 # What the page may ask for in words, and the words that go with it.
 _ORDERS: dict[str, tuple[Callable[..., object], tuple[str, ...]]] = {
     "example": (Desk.take_example, ("number",)),
-    "run": (Desk.start, ("network", "target", "methods", "preset", "seed")),
+    "run": (Desk.start, ("network", "targets", "methods", "preset", "seed")),
     "cancel": (Desk.cancel, ()),
 }
 
@@ -108,7 +119,11 @@ class _Site:
 
     async def upload(self, request: Request) -> Response:
         """A photo arrives; of few visitors at a time, since it is kept in memory until it is read."""
-        with self._place("upload", self._desk.limits.uploads, "Others are uploading"):
+        client, most = _client(request.scope), self._desk.limits.uploads
+        with (
+            self._place(f"upload {client}", self._desk.limits.quota(most, client), "You are uploading already"),
+            self._place("upload", most, "Others are uploading"),
+        ):
             return await self._answer(request, Desk.take_photo, await request.body())
 
     async def order(self, request: Request) -> Response:
@@ -142,8 +157,10 @@ class _Site:
     async def _answer(self, request: Request, call: Callable[..., object], *given: Any) -> Response:
         """Ask the desk, in a thread, and tell what the page shows from now on, and what went wrong, in a sentence."""
         key, wrong = request.path_params["key"], ""
+        client = _client(request.scope)
         with self._place("thread", _PLACES, "Too many visitors want something at the same moment"):
             try:
+                self._desk.visits.admit(key, client, self._desk.limits.quota(self._desk.limits.visits, client))
                 await run_in_threadpool(call, self._desk, key, *given)
             except Exception as error:
                 wrong = sentence(error, "Something went wrong on the server")
@@ -158,23 +175,34 @@ class _Site:
             yield
         finally:
             self._busy[kind] -= 1
+            if not self._busy[kind]:
+                del self._busy[kind]
+
+
+def _client(scope: Scope) -> str:
+    """The address that a request comes from."""
+    return str((scope.get("client") or ("",))[0])
 
 
 def _choices(desk: Desk) -> dict[str, Any]:
     """What the page offers."""
     families: dict[str, list[str]] = {}
     for name in methods.available():
-        families.setdefault(methods.describe(name).family, []).append(name)
+        family = methods.describe(name).family
+        if family != "attention" or any(offered.attends for offered in desk.networks.values()):
+            families.setdefault(family, []).append(name)
     return {
         "schema": 1,
         "most": desk.limits.upload_bytes,
         "tooLarge": desk.limits.too_large,
         "seeds": SEEDS,
         "networks": list(desk.networks),
+        "labels": {name: network.classifier.labels or [] for name, network in desk.networks.items()},
+        "about": {one.name: f"{one.summary} ({one.cost} passes)" for one in map(methods.describe, methods.available())},
         "examples": [name for name, *_ in desk.examples],
         "families": [(*_FAMILIES.get(family, (family.capitalize(), "")), names) for family, names in families.items()],
         "chosen": ["fei", "gradcam"],
-        "presets": [(name, settings["steps"]) for name, settings in PRESETS.items()],
+        "presets": [(name, PRESETS[preset or FLAGSHIP]["steps"]) for name, preset in OFFERED.items()],
     }
 
 
@@ -192,12 +220,23 @@ class Gate:
     Args:
         application: What is behind the gate.
         limits: What it bears.
-        hosts: The names by which the server may be called; empty for any. A page elsewhere can have its own name lead
-            to this machine, and would else talk to the server with the rights of the visitor's browser.
+        hosts: The names by which the server may be called. A page elsewhere can have its own name lead to this machine,
+            and would else talk to the server with the rights of the visitor's browser.
+        addresses: Whether it may be called by any address as well, which no page elsewhere can have.
+        token: What a visitor must show, once in the address and from then on by a cookie; ``None`` for nothing.
     """
 
-    def __init__(self, application: ASGIApp, limits: Limits, hosts: Collection[str]) -> None:
-        self._application, self._limits, self._hosts = application, limits, hosts
+    def __init__(
+        self,
+        application: ASGIApp,
+        limits: Limits,
+        hosts: Collection[str],
+        *,
+        addresses: bool = False,
+        token: str | None = None,
+    ) -> None:
+        self._application, self._limits, self._addresses, self._token = application, limits, addresses, token
+        self._hosts = {name.lower() for name in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer why not."""
@@ -213,17 +252,34 @@ class Gate:
     def _refusal(self, scope: Scope, most: int, reason: str) -> Response | None:
         headers = Headers(scope=scope)
         host, origin, length = headers.get("host", ""), headers.get("origin"), headers.get("content-length", "0")
-        try:
-            name = urlsplit(f"//{host}").hostname
-        except ValueError:
-            name = None
-        if self._hosts and name not in self._hosts:
+        named = _HOST.fullmatch(host)
+        if named is None or (origin is not None and not _ORIGIN.fullmatch(origin)):
+            return PlainTextResponse("This is no request of a browser.", 400, _CLOSE)
+        name = (named[1] or named[2]).lower()
+        if name not in self._hosts and not (self._addresses and is_address(name)):
             return PlainTextResponse("This server does not go by that name.", 421, _CLOSE)
+        if self._token is not None and not _same(self._token, headers.get("cookie", ""), _COOKIE):
+            return self._at_the_door(scope)
         if scope["method"] not in ("GET", "HEAD") and origin is not None and origin.partition("://")[2] != host:
             return PlainTextResponse("Only the page itself may ask for this.", 403, _CLOSE)
         if not re.fullmatch("[0-9]{1,18}", length) or int(length) > most:
             return PlainTextResponse(reason, 413, _CLOSE)
         return None
+
+    def _at_the_door(self, scope: Scope) -> Response:
+        """Give whoever comes with the token a cookie with it; the page is then asked for without it."""
+        query = scope["query_string"].decode("latin-1")
+        if self._token is None or scope["path"] != "/" or not _same(self._token, query, "token"):
+            return PlainTextResponse("Open the page by the address that the server told; it has a token.", 401, _CLOSE)
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(_COOKIE, self._token, httponly=True, samesite="strict")
+        return answer
+
+
+def _same(token: str, text: str, name: str) -> bool:
+    """Whether a cookie or a query gives the token under a name."""
+    given = [value for part in re.split("[;&]", text) for key, _, value in [part.strip().partition("=")] if key == name]
+    return any(secrets.compare_digest(value.encode(), token.encode()) for value in given)
 
 
 def _limited(receive: Receive, most: int, reason: str) -> Receive:

@@ -29,6 +29,7 @@ class PlannedNetwork:
         wanted: Those of them that the plan names; None for the network's own feature layers.
         classes: How many classes the data set has, where it says so.
         problem: Why it cannot be loaded.
+        attends: Whether it has attention between tokens, see `fei.core.attention`.
     """
 
     model: str
@@ -38,15 +39,21 @@ class PlannedNetwork:
     wanted: tuple[str, ...] | None = None
     classes: int | None = None
     problem: str | None = None
+    attends: bool = False
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A method: its name, its options, and all its settings as JSON."""
+    """A method: its name, its options, and all its settings as JSON, which may differ on networks with attention."""
 
     name: str
     options: dict[str, Any]
     config: str
+    with_attention: str | None = None
+
+    def config_on(self, network: PlannedNetwork) -> str:
+        """Its settings on a network, as JSON."""
+        return self.with_attention if network.attends and self.with_attention is not None else self.config
 
 
 class Computer(Protocol):
@@ -112,7 +119,7 @@ class WorkerContext:
             data="" if unit.kind == BLACK_IMAGE else network.data,
             item=unit.item,
             method=recipe.name,
-            config=recipe.config,
+            config=recipe.config_on(network),
             seed=unit.seed,
             status=status,
             threads=torch.get_num_threads(),
@@ -139,4 +146,6 @@ def sentence(error: BaseException) -> str:
     text = storable(error)
     if isinstance(error, FEIError):
         return text
+    if isinstance(error, SystemExit):
+        return f"The network or the method ended the program (exit code {text}); have it raise an error instead."
     return f"unexpected {type(error).__name__}: {text}" if text else f"unexpected {type(error).__name__}"

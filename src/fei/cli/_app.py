@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import fei
+from fei.cli import _options as opt
 from fei.cli import bench
 from fei.cli._bench_drive import Interrupted, print_line
 from fei.cli._common import INTERRUPTED, complain, exit_code, note, sentence
@@ -24,6 +25,7 @@ from fei.cli.reproduce import reproduce
 from fei.cli.sanity import sanity
 from fei.cli.serve import serve
 from fei.cli.trust import trust
+from fei.common.consent import remembering
 
 app = typer.Typer(
     name="fei",
@@ -51,7 +53,7 @@ def _print_version(wanted: bool) -> None:
 def _root(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool, opt.flag("--version", "Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
@@ -73,14 +75,14 @@ def run(words: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a path or a label may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), remembering():
         if not debug:
             warnings.showwarning = _show_warning
         try:
             code = app(args=words, prog_name="fei", standalone_mode=False) or 0
         except (KeyboardInterrupt, typer.Abort, Interrupted) as error:
             code, how = INTERRUPTED, str(error) if isinstance(error, Interrupted) else how
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # the latter is what a network does, not what a command does
             complain(error, debug=debug)
             if as_json:
                 print_line({"error": sentence(error)})

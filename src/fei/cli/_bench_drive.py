@@ -24,11 +24,12 @@ from fei.cli._common import FAILURE, INTERRUPTED, aside, note, print_table, say
 
 if TYPE_CHECKING:
     from fei.bench.engine.runner import OnProgress, Pace, RunSummary
-    from fei.bench.store import Store
+    from fei.bench.store import Damage, Store
     from fei.bench.store.exchange import Difference
 
 _JSON_SECONDS, _LINE_SECONDS = 1.0, 30.0
 _REASONS = 3
+_end = os._exit  # while units are computed it is another, see `fei.common.exits`
 _STATUS = ("method", "units", "done", "failed")
 
 
@@ -88,7 +89,7 @@ def ended_by_a_second_interrupt(folder: Path, as_json: bool) -> Iterator[None]:
         if as_json and out is not None:
             print_line({"error": line}, out)
             out.flush()
-        os._exit(INTERRUPTED)
+        _end(INTERRUPTED)
 
     def first(*_: object) -> None:
         signal.signal(signal.SIGINT, second)
@@ -134,6 +135,20 @@ def say_status(document: dict[str, Any]) -> None:
         say(f"{reason['units']} × {reason['error']}")
     if document["pending"]:
         say(f"Go on with:  {resume_command(Path(document['run']))}")
+
+
+def say_damage(found: Damage, units: int, folder: Path) -> None:
+    """Tell a person what of a run is damaged."""
+    if found.none:
+        say(f"All that is known of {found.covered} units and {found.kept} maps is as it was written.")
+    else:
+        say("" if found.plan else "The plan, or the list of its units, is damaged.\n", end="")
+        for what, keys in {"unit": found.units, "map": found.maps}.items():
+            say("".join(f"The {what} {key} is damaged.\n" for key in keys), end="")
+        say("".join(f"The map {key} is missing.\n" for key in found.missing), end="")
+        say(f"Compute them again with:  {resume_command(folder)}")
+    if units > found.covered:
+        say(f"Of {units - found.covered} units nothing is known, since an earlier version wrote them.")
 
 
 def say_difference(found: Difference, first: str, second: str) -> None:

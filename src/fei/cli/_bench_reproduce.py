@@ -12,7 +12,8 @@ import numpy as np
 
 from fei.bench.store.disk import read_map
 from fei.cli._common import aside
-from fei.cli.reproduce import Repetition, rank_correlation
+from fei.cli.reproduce import WEIGHTS, Repetition, rank_correlation
+from fei.common.consent import named_by
 from fei.errors import DataError, InputError
 from fei.service import Inquiry, Look, Request, look
 from fei.service.outputs import MAP, RECORD
@@ -43,9 +44,14 @@ def repeat(result: str, threads: int | None, device: str, *, progress: bool) -> 
         progress: Whether to show a bar.
 
     Raises:
-        InputError: If there is no such result.
+        InputError: If there is no such result, or it names code that the user has not agreed to.
         DataError: If it cannot be computed again, as its image or network changed.
     """
+    with named_by(f"The result '{result}'"):
+        return _repeat(result, threads, device, progress)
+
+
+def _repeat(result: str, threads: int | None, device: str, progress: bool) -> Repetition:
     if not Path(result).is_file() and "#" in result:
         from fei.bench.store import Store
         from fei.cli._bench_unit import unit_document
@@ -181,7 +187,16 @@ def _insertion(inquiry: Inquiry, seen: Look, *maps: np.ndarray[Any, Any]) -> dic
 
 def _circumstances(record: dict[str, Any]) -> dict[str, Any]:
     config = record["config"]
-    return {name: config.get(name) for name in ("threads", *_FORMAT)} | _versions(record["versions"])
+    network: dict[str, Any] = record.get("network") or {}  # records of version 0.1 have none
+    fed = {name: value for name, value in (record.get("preprocessing") or {}).items() if name != "words"}
+    return {
+        WEIGHTS: network.get("weights"),
+        **{f"source of {name}": sha256 for name, sha256 in network.get("source", {}).items()},
+        **{f"preprocessing, {name}": value for name, value in fed.items()},
+        **{name: config.get(name) for name in ("threads", *_FORMAT)},
+        **_versions(record["versions"]),
+        "instructions": record.get("hardware", {}).get("instructions"),
+    }
 
 
 def _conditions(then: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -14,21 +14,23 @@ from typing import Any
 
 import typer
 
+from fei.common.words import printable
 from fei.errors import FEIError, InputError
 
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 
+_ANY_WIDTH = 10_000
 _SPEC = re.compile(r"[A-Za-z_]{2,}:")  # one letter would be a Windows drive
 
 
-def say(text: str = "") -> None:
-    """Print text for a person on standard output."""
-    typer.echo(text)
+def say(text: str = "", *, end: str = "\n") -> None:
+    """Print text for a person on standard output; what a file says in it cannot command the terminal."""
+    typer.echo(printable(text) + end, nl=False)
 
 
 def note(text: str) -> None:
-    """Print a side remark on standard error."""
-    typer.echo(text, err=True)
+    """Print a side remark on standard error, see `say`."""
+    typer.echo(printable(text), err=True)
 
 
 def print_json(document: Any) -> None:
@@ -60,11 +62,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, words:
             style="" if number else "bold",
         )
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console()
-    # in a pipe there is no edge to keep to; a cut number would be a wrong one
-    width = console.width if words else max(console.width, console.measure(table).maximum)
-    console.print(table, width=width, crop=False)
+    if not words:  # a cut number would be a wrong one: rather past the edge, which a pipe does not have
+        needed = console.measure(table, options=console.options.update(width=_ANY_WIDTH)).maximum
+        console = Console(width=max(console.width, needed))
+    console.print(table, crop=False)
 
 
 def aside() -> contextlib.AbstractContextManager[Any]:
@@ -111,6 +114,10 @@ def sentence(error: BaseException) -> str:
         return f"{_one_line(usage()).rstrip('.')}; see '{command} --help'."
     if isinstance(error, FEIError):
         return _one_line(str(error))
+    if isinstance(error, SystemExit):
+        return "A network or a method ended the program before there was a result; have it raise an error instead."
+    if isinstance(error, MemoryError):
+        return "Memory ran out; take a smaller picture, fewer rows (--batch-size), or a machine with more memory."
     what = f"{type(error).__name__}: {_one_line(str(error))}" if str(error).strip() else type(error).__name__
     return f"unexpected {what.rstrip('.')}; run with --debug to see the traceback"
 
@@ -123,7 +130,7 @@ def exit_code(error: BaseException) -> int:
 def complain(error: BaseException, *, debug: bool = False) -> None:
     """Print an error on standard error: one sentence, after its traceback where that was asked for."""
     if debug:
-        traceback.print_exception(error, file=sys.stderr)
+        note("".join(traceback.format_exception(error)).rstrip("\n"))
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
     note(sentence(error))
 

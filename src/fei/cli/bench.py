@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fei.cli import _options as opt
-from fei.cli._bench_drive import drive, resume_command, say_difference, say_status, status_document
+from fei.cli._bench_drive import drive, resume_command, say_damage, say_difference, say_status, status_document
 from fei.cli._common import FAILURE, aside, print_json, print_table, say
+from fei.common.consent import trusting
 
 if TYPE_CHECKING:
     from fei.bench.store import Store
@@ -48,9 +49,9 @@ AddressOption = Annotated[str | None, _option("HOST:PORT", "A Ray cluster; this 
 GpusOption = Annotated[float | None, _option(None, "With ray: GPUs of each worker; 0.5 to share.", min=0)]
 TimeoutOption = Annotated[float | None, _option("SECONDS", "End a worker that takes longer for a unit.")]
 ReuseOption = Annotated[list[str] | None, _option("RUN|FILE", "Another run or an export to take results from.")]
-LinesOption = Annotated[bool, typer.Option("--json", help="Print JSON lines: progress, and a summary at the end.")]
+LinesOption = Annotated[bool, opt.flag("--json", "Print JSON lines: progress, and a summary at the end.")]
 PageOption = Annotated[
-    bool, typer.Option("--html", help="Write report.html as well: one page to sort, filter and look into it all.")
+    bool, opt.flag("--html", "Write report.html as well: one page to sort, filter and look into it all.")
 ]
 
 
@@ -114,14 +115,20 @@ def run(
 def resume(
     folder: RunArgument,
     plan: Annotated[str | None, _option("NEW.toml", "A changed plan for the run; shared results are kept.")] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try units that failed again.")] = False,
+    retry_failed: Annotated[bool, opt.flag("--retry-failed", "Try units that failed again.")] = False,
+    trust_code: opt.TrustCode = False,
 ) -> Work:
     """Go on with a run that was interrupted, or with a changed plan."""
     from fei.bench.engine import runner
     from fei.bench.plan import load_plan
 
     changed = None if plan is None else load_plan(plan)
-    return Path(folder), functools.partial(runner.resume, Path(folder), changed, retry_failed=retry_failed)
+
+    def work(**options: Any) -> Any:
+        with trusting(trust_code):
+            return runner.resume(Path(folder), changed, retry_failed=retry_failed, **options)
+
+    return Path(folder), work
 
 
 @app.command()
@@ -140,6 +147,7 @@ def report(
     folder: RunArgument,
     out: Annotated[str | None, _option("DIR", "Folder for tables and figures; RUN/report if not given.")] = None,
     html: PageOption = False,
+    trust_code: opt.TrustCode = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -147,10 +155,13 @@ def report(
     from fei.bench.report import write_report
     from fei.bench.report.numbers import Numbers
     from fei.bench.report.page import write_bench_page
+    from fei.common.files import refuse_link
 
     target = Path(out) if out is not None else Path(folder) / "report"
+    if out is None:
+        refuse_link(target)
     # a network that is loaded for its pictures may print what is no result
-    with _opened(folder) as store, aside():
+    with _opened(folder) as store, aside(), trusting(trust_code):
         numbers = Numbers(store)
         files = [str(file) for file in write_report(store, target, numbers)]
         page = str(write_bench_page(target / "report.html", store, numbers)) if html else None
@@ -159,9 +170,10 @@ def report(
 
 
 @app.command()
+@opt.told
 def preset(
     name: Annotated[str | None, _argument("NAME", "A table or figure; without a name they are listed.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A few images and steps, to try it out.")] = False,
+    quick: Annotated[bool, opt.flag("--quick", "A few images and steps, to try it out.")] = False,
     model: Annotated[list[str] | None, _option("SPEC", "A network instead of the paper's.")] = None,
     data: Annotated[list[str] | None, _option("SPEC", "A data set instead of the paper's.")] = None,
     out: Annotated[str | None, _option("FILE", "File for the plan; printed if not given.")] = None,
@@ -214,6 +226,21 @@ def export(
     with _opened(folder) as store:
         rows = write(store, file)
     _tell(as_json, {"run": folder, "file": file, "rows": rows}, f"{file}: {rows} rows")
+
+
+@app.command()
+def verify(folder: RunArgument, as_json: opt.Json = False, debug: opt.Debug = False) -> None:
+    """Tell whether a run is as it was written, down to every score and map; the exit code is 1 if not."""
+    from dataclasses import asdict
+
+    with _opened(folder) as store:
+        found, units = store.damage(), sum(store.counts().values()) - store.counts()["pending"]
+        _ = store.plan  # is parsed, and compared with the one beside the run
+    if as_json:
+        print_json({"schema": 1, "run": folder, "sound": found.none, "units_there": units, **asdict(found)})
+    else:
+        say_damage(found, units, Path(folder))
+    raise typer.Exit(0 if found.none else FAILURE)
 
 
 @app.command()

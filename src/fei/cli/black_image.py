@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from fei.metrics.black_image import BlackImage
     from fei.service import Inquiry
 
-_RECORD, _TABLE = "black-image.json", "black-image.csv"
+_NAME = "black-image"
+_LIMIT = 0.05  # of the rate: above it for certain, a method makes evidence up
 
 
+@opt.told
 def black_image(
     model: opt.Model = opt.MODEL,
     methods: Annotated[
@@ -32,11 +34,13 @@ def black_image(
     preset: opt.Preset = None,
     out: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help=f"Folder for {_RECORD} and {_TABLE}; no files without.", show_default=False),
+        typer.Option(metavar="DIR", help=f"Folder for {_NAME}.json and .csv; no files without.", show_default=False),
     ] = None,
     seed: opt.Seed = 0,
     device: opt.Device = "auto",
     batch_size: opt.BatchSize = None,
+    option: opt.Options = None,
+    force: opt.Force = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -52,7 +56,8 @@ def black_image(
 
     names = _checked_names(methods)
     given = {"steps": steps, "preset": preset}
-    request = Request.of(model, names, given, seed=seed, device=device, batch_size=batch_size)
+    rest: dict[str, Any] = {"seed": seed, "device": device, "batch_size": batch_size}
+    request = Request.of(model, names, given, option or [], **rest)
     with aside():
         inquiry = Inquiry.of(request)
     folder = None if out is None else Path(out)
@@ -76,9 +81,9 @@ def black_image(
         "seed": seed,
         "results": entries,
         "versions": versions(),
-        "command": command_line(["black-image"], options),
+        "command": command_line(["black-image", *(word for text in option or [] for word in ("-o", text))], options),
     }
-    files = {} if folder is None else _write(folder, document)
+    files = {} if folder is None else _write(folder, document, force=force)
     if as_json:
         print_json(document | {"files": files})
     else:
@@ -138,6 +143,7 @@ def _entry(name: str, result: BlackImage, inquiry: Inquiry, seconds: float) -> d
         "interval": list(result.interval),
         "thresholds": {str(level): share for level, share in result.thresholds.items()},
         "gain": result.gain,
+        "verdict": verdict(result),
         "trials": result.trials,
         "redrawn": result.redrawn,
         "dropped": result.dropped,
@@ -158,8 +164,18 @@ def _entry(name: str, result: BlackImage, inquiry: Inquiry, seconds: float) -> d
     }
 
 
-def _write(folder: Path, document: dict[str, Any]) -> dict[str, str]:
+def verdict(result: BlackImage) -> str:
+    """What the trials say, in words."""
+    hits = round(result.rate * result.trials)
+    if not hits:
+        return "finds no evidence where there is none"
+    return "makes evidence up" if result.interval[0] > _LIMIT else "not clear from these trials"
+
+
+def _write(folder: Path, document: dict[str, Any], *, force: bool) -> dict[str, str]:
     from fei.common.files import write_files
+    from fei.common.words import spreadsheet_cell
+    from fei.service.outputs import free_name
     from fei.service.record import record_text
 
     text = io.StringIO(newline="")
@@ -167,10 +183,11 @@ def _write(folder: Path, document: dict[str, Any]) -> dict[str, str]:
     table.writerow(["method", "trial", "target", "label", "red", "green", "blue", "success", "phi", "gain"])
     for entry in document["results"]:
         for row in entry["outcomes"]:
-            what = (row["trial"], row["target"], row["label"], *row["reference"])
-            table.writerow([entry["method"], *what, int(row["success"]), row["phi"], row["gain"]])
-    write_files(folder, {_TABLE: text.getvalue(), _RECORD: record_text(document)})
-    return {"table": str(folder / _TABLE), "record": str(folder / _RECORD)}
+            what = (row["trial"], row["target"], spreadsheet_cell(row["label"]), *row["reference"])
+            table.writerow([spreadsheet_cell(entry["method"]), *what, int(row["success"]), row["phi"], row["gain"]])
+    name = _NAME if force else free_name(folder, [_NAME], document, (".csv", ".json"))
+    write_files(folder, {f"{name}.csv": text.getvalue(), f"{name}.json": record_text(document)})
+    return {"table": str(folder / f"{name}.csv"), "record": str(folder / f"{name}.json")}
 
 
 def _say_results(names: list[str], results: list[BlackImage], files: dict[str, str]) -> None:
@@ -186,6 +203,8 @@ def _say_results(names: list[str], results: list[BlackImage], files: dict[str, s
         for name, result in zip(names, results, strict=True)
     ]
     print_table(["method", "rate", "95 % interval", *(f"φ ≥ {level:g}" for level in levels), "gain of φ"], rows)
+    for name, result in zip(names, results, strict=True):
+        say(f"{name} {verdict(result)} ({round(result.rate * result.trials)} of {result.trials}).")
     first = results[0]
     dropped = f", {first.dropped} dropped" if first.dropped else ""
     say(f"{first.trials} trials, {first.redrawn} redrawn{dropped}: the same ones for all methods.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,11 +17,15 @@ from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from fei.report.explorer import Panel, Shown
-    from fei.service import Inquiry
+    from fei.service import Inquiry, Request
 
+_ENDINGS = (".comparison.png", ".comparison.json")
+_FEWEST = 5  # images that an interval is given for
+_INTERVALS = ", with 95 % bootstrap intervals"
 _METHODS = "fei,fei-vm,fei-none,gradcam,saliency,random"
 
 
+@opt.told
 def compare(
     images: opt.Images,
     methods: Annotated[
@@ -40,14 +45,17 @@ def compare(
     steps: opt.Steps = None,
     preset: opt.Preset = None,
     device: opt.Device = "auto",
+    reference: opt.Reference = None,
     batch_size: opt.BatchSize = None,
     option: opt.Options = None,
     sample: opt.Sample = None,
     html: opt.Html = False,
+    keep_maps: Annotated[bool, opt.flag("--keep-maps", "Write the map of each method too (.METHOD.map.npy).")] = False,
     black_image: Annotated[
         int,
         typer.Option(min=0, metavar="N", help="Trials of the black-image test for the optimisation methods."),
     ] = 0,
+    force: opt.Force = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -60,7 +68,7 @@ def compare(
     """
     from fei.report.explorer import write_explorer
     from fei.service import Inquiry, Request
-    from fei.service.outputs import PAGE, result_names
+    from fei.service.outputs import page_name, result_names
 
     request = Request.of(
         model,
@@ -71,6 +79,7 @@ def compare(
         target=target,
         seed=seed,
         device=device,
+        reference=reference,
         batch_size=batch_size,
         protocol=protocol,
         layers=layers.split(",") if layers else None,
@@ -80,6 +89,8 @@ def compare(
     if missing:
         raise InputError(f"There is no image file '{missing[0]}'; check the path.")
     show = not as_json and sys.stderr.isatty()
+    if show:
+        note(f"Loading {model}")
     with aside():
         inquiry = Inquiry.of(request, progress=show, tell=note if show else None)
         tests = inquiry.black_images(black_image)
@@ -89,44 +100,59 @@ def compare(
     failures: list[DataError] = []
     for image, name in zip(files, result_names(files, Path(out)), strict=True):
         try:
-            shown, document = _compare(inquiry, image, Path(out), name, tests)
+            shown, document = _compare(inquiry, request, image, Path(out), name, tests, _Wish(keep_maps, force))
         except DataError as error:  # an image that cannot be read does not stop the others
             complain(error, debug=debug)
             failures.append(error)
             continue
         rows = [_numbers(panel) for panel in shown.panels]
         everything += rows
-        documents.append(document | {"request": request.model_dump(mode="json")})
+        documents.append(document)
         pages += [shown] if html else []
         if not as_json:
             say(f"{image}: {document['headline']}")
             _table(rows)
+            for text in document["notes"]:
+                say(f"Note: {text}")
             say(f"  {document['figure']}\n")
     if failures and len(files) > 1:
         note(f"{len(failures)} of {len(files)} images could not be read.")
-    page = str(write_explorer(Path(out) / PAGE, pages)) if pages else None
+    page = None
+    if pages:
+        name = page_name(Path(out), (one.command for one in pages), force=force)
+        page = str(write_explorer(Path(out) / name, pages))
     if as_json:
         failed = {"error": " ".join(sentence(error) for error in failures)} if failures else {}
         print_json({"schema": 1, "results": documents, "page": page} | failed)
     else:
         if len(documents) > 1:
-            say(f"Means over {len(documents)} images")
-            _table(_means(everything))
+            say(f"Means over {len(documents)} images{_INTERVALS if len(documents) >= _FEWEST else ''}")
+            _table(_means(everything), everything if len(documents) >= _FEWEST else [])
+        if documents:
+            say("Passes: forward + backward rows as counted, those to look at the network included.")
         if page is not None:
             say(f"Explore: {page}")
     raise typer.Exit(FAILURE if failures else 0)
 
 
 @dataclass(frozen=True)
+class _Wish:
+    """What is written besides, and whether it may replace results of another question."""
+
+    keep_maps: bool
+    force: bool
+
+
+@dataclass(frozen=True)
 class _Numbers:
-    """One method's numbers on one image; MSE and cosine are those of the last layer."""
+    """One method's numbers on one image; MSE and cosine are those of the last layer, if the protocol looks inside."""
 
     method: str
     insertion: float
     deletion: float
-    mse: float
-    cosine: float
-    relevant_cosine: float
+    mse: float | None
+    cosine: float | None
+    relevant_cosine: float | None
     forwards: float
     backwards: float
     seconds: float
@@ -136,14 +162,15 @@ class _Numbers:
 def _numbers(panel: Panel) -> _Numbers:
     evaluation, cost = panel.evaluation, panel.cost
     assert evaluation is not None and cost is not None, "a comparison measures every map"  # noqa: S101, PT018
-    last = list(evaluation.internal.values())[-1]
+    layers = list(evaluation.internal.values())
+    last = {name: values.item() for name, values in layers[-1].numbers.items()} if layers else {}
     return _Numbers(
         panel.method,
         evaluation.insertion.auc.item(),
         evaluation.deletion.auc.item(),
-        last.mse.item(),
-        last.cosine.item(),
-        last.numbers["relevant_cosine"].item(),
+        last.get("mse"),
+        last.get("cosine"),
+        last.get("relevant_cosine"),
         cost.forwards,
         cost.backwards,
         cost.seconds,
@@ -152,7 +179,7 @@ def _numbers(panel: Panel) -> _Numbers:
 
 
 def _compare(
-    inquiry: Inquiry, image: Path, folder: Path, name: str, tests: dict[str, Any]
+    inquiry: Inquiry, request: Request, image: Path, folder: Path, name: str, tests: dict[str, Any], wish: _Wish
 ) -> tuple[Shown, dict[str, Any]]:
     """Compare on one image, and write the figure and the numbers; what a page shows, and the numbers as written."""
     from fei import protocols
@@ -160,32 +187,40 @@ def _compare(
     from fei.report.comparison import comparison as draw
     from fei.report.drawing import figure_bytes, photo
     from fei.service import look
-    from fei.service.record import versions
+    from fei.service.outputs import MAP, free_name, in_file_name
+    from fei.service.record import array_bytes, digest, versions
 
     with aside():
         seen = look(inquiry.model, image)  # what cannot be read is told before a folder is made
         prepare_folder(folder)
-        shown = inquiry.compare(seen, tests)
+        shown, notes = inquiry.compare(seen, tests), inquiry.notes
     headline = f"{shown.label}, {shown.probability:.1%} ({inquiry.spec}, {inquiry.protocol.id})"
-    figure = folder / f"{name}.comparison.png"
     evaluations = {panel.method: panel.evaluation for panel in shown.panels if panel.evaluation is not None}
     picture = draw(photo(shown.image), {p.method: p.map.numpy() for p in shown.panels}, evaluations, headline)
     document = {
         "schema": 1,
         "image": str(image),
+        "sha256": digest(image),
         "model": inquiry.spec,
+        "network": inquiry.identity,
+        "notes": notes,
         "target": {"index": shown.target, "label": shown.label},
         "headline": headline,
         "protocol": protocols.describe(inquiry.protocol),
         "seed": inquiry.seed,
-        "figure": str(figure),
+        "request": request.model_dump(mode="json"),
         "versions": {name: versions()[name] for name in ("fei", "torch")},
         "methods": [
             asdict(_numbers(panel)) | {"config": dict(panel.config)} | _curves(panel) for panel in shown.panels
         ],
     }
+    name = name if wish.force else free_name(folder, [name], document, _ENDINGS)
+    figure = folder / f"{name}{_ENDINGS[0]}"
+    document["figure"] = str(figure)
     text = json.dumps(document, indent=2) + "\n"
-    write_files(folder, {figure.name: figure_bytes(picture), f"{name}.comparison.json": text})
+    maps = {f"{name}.{in_file_name(p.method)}{MAP}": array_bytes(p.map.float().numpy()) for p in shown.panels}
+    files: dict[str, bytes | str] = {figure.name: figure_bytes(picture), **(maps if wish.keep_maps else {})}
+    write_files(folder, files | {f"{name}{_ENDINGS[1]}": text})
     return shown, document
 
 
@@ -201,18 +236,37 @@ def _curves(panel: Panel) -> dict[str, Any]:
             layer: {metric: values[0].item() for metric, values in similar.numbers.items()}
             for layer, similar in evaluation.internal.items()
         },
+    } | ({"attention": _attention(panel)} if panel.attention else {})
+
+
+def _attention(panel: Panel) -> dict[str, Any]:
+    """By the module that attends, the divergence of each head."""
+    return {
+        module: {
+            rows: heads[0].tolist() for rows, heads in vars(one).items() if heads is not None and heads.isfinite().all()
+        }
+        for module, one in panel.attention.items()
     }
 
 
-def _table(rows: list[_Numbers]) -> None:
-    from fei.metrics import describe
+def _table(rows: list[_Numbers], each: Sequence[_Numbers] = ()) -> None:
+    """Print numbers of methods, with intervals where those of each image are given."""
+    from fei.metrics import bootstrap_interval, describe
+    from fei.report.comparison import titled
 
-    scores = [describe(name) for name in ("insertion", "deletion", "mse", "cosine", "relevant_cosine")]
+    def cell(row: _Numbers, score: Any) -> str:
+        text = format(getattr(row, score.name), score.format)
+        values = [getattr(one, score.name) for one in each if one.method == row.method]
+        ends = [format(end, score.format) for end in bootstrap_interval(values)] if values else []
+        return f"{text} [{', '.join(ends)}]" if ends else text
+
+    names = ("insertion", "deletion", "mse", "cosine", "relevant_cosine")
+    scores = [describe(name) for name in names if getattr(rows[0], name) is not None]
     told = [
         [
-            row.method,
-            *(format(getattr(row, score.name), score.format) for score in scores),
-            f"{row.forwards:.0f}+{row.backwards:.0f}",
+            titled(row.method),
+            *(cell(row, score) for score in scores),
+            f"{row.forwards:.0f} + {row.backwards:.0f}",
             f"{row.seconds:.1f}",
         ]
         for row in rows
@@ -225,6 +279,10 @@ def _means(rows: list[_Numbers]) -> list[_Numbers]:
     means = []
     for method in dict.fromkeys(row.method for row in rows):
         same = [asdict(row) for row in rows if row.method == method]
-        numbers = {name: sum(row[name] for row in same) / len(same) for name in same[0] if name != "method"}
+        numbers: dict[str, Any] = {
+            name: None if value is None else sum(row[name] for row in same) / len(same)
+            for name, value in same[0].items()
+            if name != "method"
+        }
         means.append(_Numbers(method, **numbers))
     return means

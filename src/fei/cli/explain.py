@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import shlex
 import sys
 import textwrap
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _METHOD = "fei"
 
 
+@opt.told
 def explain(
     images: opt.Images,
     model: opt.Model = opt.MODEL,
@@ -43,30 +45,27 @@ def explain(
     steps: opt.Steps = None,
     preset: opt.Preset = None,
     device: opt.Device = "auto",
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND",
-            help="What stands in for removed pixels: color, black, white, mean, blur, noise, clouds or photo; "
-            "KIND:resample draws afresh at each step, also from mixtures such as color+blur:resample.",
-            show_default=False,
-        ),
-    ] = None,
+    reference: opt.Reference = None,
     batch_size: opt.BatchSize = None,
     option: opt.Options = None,
     sample: opt.Sample = None,
     stability: Annotated[
         bool,
-        typer.Option("--stability", help="Make the map once more, with the next seed, and tell how alike they are."),
+        opt.flag("--stability", "Make the map once more, with the next seed, and tell how alike they are."),
     ] = False,
     html: opt.Html = False,
+    pdf: Annotated[
+        bool, opt.flag("--pdf", "Write one page to print (.sheet.pdf): map, claim, checks, where it is from.")
+    ] = False,
+    force: opt.Force = False,
     as_json: opt.Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    quiet: Annotated[bool, opt.flag("--quiet", "Print nothing but errors.")] = False,
     debug: opt.Debug = False,
 ) -> None:
     """Explain why a network sees what it sees in images.
 
-    Each image gives a picture (.overlay.png), its map (.map.npy) and a record of how it was made (.json).
+    Each image gives a picture (.overlay.png), its map (.map.npy) and a record of how it was made (.json). Results of
+    another question, such as another method, are kept: then the name tells method, class and number.
 
     An optimisation method also gives its masks and traces (.explanation.safetensors), and says whether anything in the
     image speaks for the class. With several classes, each has files of its own (photo.CLASS.overlay.png).
@@ -88,7 +87,8 @@ def explain(
     )
     requests = [request.model_copy(update={"target": word}) for word in target or ()] or [request]
     voice = _Voice(as_json, quiet, debug)
-    outcome = _explain_all(requests, find_images(images, sample, seed), Path(out), voice, html=html)
+    wish = _Wish(html, pdf, force)
+    outcome = _explain_all(requests, find_images(images, sample, seed), Path(out), voice, wish)
     if as_json:
         print_json(outcome.document())
     raise typer.Exit(outcome.exit_code())
@@ -117,7 +117,7 @@ def demo(
         say("FEI looks for those that keep both its answer and the way it gets there.")
         say("The network, EfficientNet-Lite0, came with the install. This takes a minute.\n")
     request = Request.of(opt.MODEL, [_METHOD], {"steps": steps}, seed=seed)
-    outcome = _explain_all([request], [photograph], folder, _Voice(as_json, False, debug))
+    outcome = _explain_all([request], [photograph], folder, _Voice(as_json, False, debug), _Wish())
     if as_json:
         print_json(outcome.document())
     elif outcome.results:
@@ -141,6 +141,15 @@ class _Voice:
         return not (self.as_json or self.quiet)
 
 
+@dataclass(frozen=True)
+class _Wish:
+    """What is written besides, and whether it may replace results of another question."""
+
+    html: bool = False
+    pdf: bool = False
+    force: bool = False
+
+
 @dataclass
 class _Outcome:
     """What became of several images."""
@@ -161,9 +170,7 @@ class _Outcome:
         return FAILURE if self.results else min(USAGE, *(exit_code(error) for _, error in self.failures))
 
 
-def _explain_all(
-    requests: list[Request], images: list[Path], folder: Path, voice: _Voice, *, html: bool = False
-) -> _Outcome:
+def _explain_all(requests: list[Request], images: list[Path], folder: Path, voice: _Voice, wish: _Wish) -> _Outcome:
     """Explain images one after the other, the classes of each together.
 
     An image that cannot be explained does not stop the others.
@@ -183,11 +190,13 @@ def _explain_all(
     from fei.report.explorer import write_explorer
     from fei.service import Inquiry
     from fei.service.looking import label
-    from fei.service.outputs import PAGE, class_parts, result_names
+    from fei.service.outputs import class_parts, page_name, result_names
 
     progress = voice.talks and sys.stderr.isatty()
+    if progress:
+        note(f"Loading {requests[0].model}")
     with aside():
-        inquiries = Inquiry.each(requests, progress=progress)
+        inquiries = Inquiry.each(requests, progress=progress, tell=note if progress else None)
     prepare_folder(folder)
     pages = []
     classes = [(one.target, label(one.model, one.target)) for one in inquiries if one.target is not None]
@@ -196,10 +205,10 @@ def _explain_all(
         if image in missing:
             continue
         if progress and len(images) > 1:
-            note(f"{image} ({number} of {len(images)})")
+            note(f"Image {number} of {len(images)}")
         try:
             names = [name + part for part in parts]
-            records, shown = _explain_one(requests, inquiries, image, folder, names, html=html)
+            records, shown = _explain_one(requests, inquiries, image, folder, names, wish)
         except Exception as error:
             fail(image, error)
             continue
@@ -208,7 +217,8 @@ def _explain_all(
         if voice.talks:
             say("\n".join(map(_summary, records)))
     if pages:
-        outcome.page = str(write_explorer(folder / PAGE, pages))
+        page = page_name(folder, (one.command for one in pages), force=wish.force)
+        outcome.page = str(write_explorer(folder / page, pages))
         if voice.talks:
             say(f"Explore: {outcome.page}")
     if outcome.failures and len(images) > 1:
@@ -217,7 +227,7 @@ def _explain_all(
 
 
 def _explain_one(
-    requests: list[Request], inquiries: list[Inquiry], image: Path, folder: Path, names: list[str], *, html: bool
+    requests: list[Request], inquiries: list[Inquiry], image: Path, folder: Path, names: list[str], wish: _Wish
 ) -> tuple[list[dict[str, Any]], list[Shown]]:
     """The records of one image, as they were written, with the paths of the files; and what a page shows of it.
 
@@ -226,7 +236,8 @@ def _explain_one(
     from dataclasses import replace
 
     from fei.service import explanation_files, look
-    from fei.service.outputs import write_results
+    from fei.service.outputs import RECORD, SHEET, free_name, in_file_name, write_results
+    from fei.service.sheet import sheet_bytes
 
     with aside():
         first, targets = inquiries[0], [one.target for one in inquiries]
@@ -234,20 +245,25 @@ def _explain_one(
         found = first.find_classes(requests[0].method, seen, targets)
         if requests[0].stability:
             found = first.repeat(seen, found, targets)
+        if wish.html or wish.pdf:
+            found = [inquiry.measure(seen, panel) for inquiry, panel in zip(inquiries, found, strict=True)]
         made = [
             explanation_files(inquiry, request, seen, panel)
             for inquiry, request, panel in zip(inquiries, requests, found, strict=True)
         ]
-        for (record, contents), name in zip(made, names, strict=True):
-            record["files"] = write_results(folder, name, contents)
+        for (record, contents), panel, name in zip(made, found, names, strict=True):
+            if wish.pdf:
+                contents[SHEET] = sheet_bytes(seen, panel, record, str(contents[RECORD]))
+            label = record["target"]["label"].split(",")[0]
+            longer = itertools.accumulate([name, *map(in_file_name, (record["method"], label))], "{}.{}".format)
+            chosen = name if wish.force else free_name(folder, list(longer), record)
+            record["files"] = write_results(folder, chosen, contents)
         records = [record for record, _ in made]
-        if not html:
+        if not wish.html:
             return records, []
         others = [word for request in requests[1:] for word in ("--target", str(request.target))]
         command = f"{records[0]['command']} {shlex.join([*others, '--html'])}"
-        shown = [
-            inquiry.shown(seen, [inquiry.measure(seen, panel)]) for inquiry, panel in zip(inquiries, found, strict=True)
-        ]
+        shown = [inquiry.shown(seen, [panel]) for inquiry, panel in zip(inquiries, found, strict=True)]
     return records, [replace(one, command=command) for one in shown]
 
 
@@ -283,12 +299,18 @@ def _summary(record: dict[str, Any]) -> str:
     lines = [
         ("predicted", ", ".join(percent)),
         ("explained", f"{target['label']} ({target['index']}), {chosen}"),
+        *([] if record["preprocessing"] is None else [("input", _wrapped(record["preprocessing"]["words"]))]),
         ("method", f"{record['method']}, seed {record['seed']}, {record['seconds']:.0f} s"),
         *_judged(record),
+        *(("note", _wrapped(text)) for text in record["notes"]),
         ("picture", files["picture"]),
         ("data", ", ".join(Path(file).name for kind, file in files.items() if kind != "picture")),
     ]
     return "\n".join([record["image"]["path"], *(f"  {name:<9}  {value}" for name, value in lines)])
+
+
+def _wrapped(text: str) -> str:
+    return f"\n{'':13}".join(textwrap.wrap(text, 67))
 
 
 def _judged(record: dict[str, Any]) -> list[tuple[str, str]]:
@@ -299,7 +321,7 @@ def _judged(record: dict[str, Any]) -> list[tuple[str, str]]:
     if (weighed := record["evidence"]) is not None:
         areas = [mask["area_got"] for mask in record["trace"]["masks"]]
         told = presence(weighed["kept"], weighed["chance"], areas, weighed["whole"])
-        lines.append(("evidence", f"\n{'':13}".join(textwrap.wrap(weighed["sentence"] or told, 67))))
+        lines.append(("evidence", _wrapped(weighed["sentence"] or told)))
     if (again := record["stability"]) is not None:
         lines.append(("stability", f"rank correlation {again['correlation']:.2f} with seed {again['seed']}"))
     return lines

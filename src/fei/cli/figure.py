@@ -10,6 +10,7 @@ import typer
 
 from fei.cli import _options as opt
 from fei.cli._common import aside, find_images, note, print_json, say
+from fei.common.consent import trusting
 from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ _FORMS = ("svg", "pdf", "png")
 _PROTOCOL = "fei-paper"
 
 
+@opt.told
 def figure(
     images: Annotated[
         list[str],
@@ -47,9 +49,11 @@ def figure(
     steps: opt.Steps = None,
     preset: opt.Preset = None,
     device: opt.Device = "auto",
+    reference: opt.Reference = None,
     batch_size: opt.BatchSize = None,
     option: opt.Options = None,
     sample: opt.Sample = None,
+    trust_code: opt.TrustCode = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -73,11 +77,13 @@ def figure(
     if not file.parent.is_dir():
         raise InputError(f"There is no folder '{file.parent}' for the figure; make it first.")
     asked = {"model": model, "target": target, "steps": steps, "preset": preset, "option": option, "sample": sample}
+    asked |= {"reference": reference}
     if len(images) == 1 and Store.exists(Path(images[0])):
         given = [f"--{name}" for name, value in asked.items() if value is not None]
         if given:
             raise InputError(f"The maps of a run are there already; leave {', '.join(given)} away.")
-        panels = _panels_of_run(Path(images[0]), methods)
+        with trusting(trust_code):
+            panels = _panels_of_run(Path(images[0]), methods)
     else:
         show = not as_json and sys.stderr.isatty()
         names = (methods or _METHODS[layout]).split(",")
@@ -90,6 +96,7 @@ def figure(
             target=target,
             seed=seed,
             device=device,
+            reference=reference,
             batch_size=batch_size,
             protocol=_PROTOCOL,
         )

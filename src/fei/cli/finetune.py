@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 _MOST_NAMED = 10
 
 # A checkpoint at the end of a specification; its colon may be followed by that of a Windows drive.
-_CHECKPOINT = re.compile(r":(?:[A-Za-z]:[\\/])?[^:]*\.(?:safetensors|pt|pth)$")
+_CHECKPOINT = re.compile(r":(?:[A-Za-z]:[\\/])?[^:]*\.(?:safetensors|pt|pth|ckpt|bin|tar)$")
 
 _DATA = "Images with labels: cub:DIR, imagefolder:DIR, csv:FILE, voc:DIR."
 _TEST = "Images to test on; the test split of cub:DIR, or a held-out fifth, if not given."
 _DECAY = "Penalty on the last layer's weights; chosen on a held-out fifth, or 0.001, if not given."
 
 
+@opt.told
 def finetune(
     data: Annotated[str, typer.Option(metavar="SPEC", help=_DATA)],
     model: opt.Model = opt.MODEL,
@@ -38,7 +39,7 @@ def finetune(
     out: Annotated[
         str, typer.Option(metavar="FILE", help="Where the weights go, a .safetensors file.")
     ] = "fei-out/finetuned.safetensors",
-    whole: Annotated[bool, typer.Option("--whole", help="Train all weights, not only the last layer.")] = False,
+    whole: Annotated[bool, opt.flag("--whole", "Train all weights, not only the last layer.")] = False,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="The most passes over the images: 500, or 20 with --whole.")
     ] = None,
@@ -60,6 +61,7 @@ def finetune(
     from fei.common.files import prepare_folder
     from fei.models import finetune as training
     from fei.models import load
+    from fei.models.preprocessing import join_spec, split_spec
     from fei.service.record import versions
 
     file, where = _checked_file(out), choose_device(device)
@@ -82,12 +84,14 @@ def finetune(
         "versions": versions(),
         "command": command_line(["finetune", *(["--whole"] if whole else [])], options),
     }
-    spec = _CHECKPOINT.sub("", model)
+    bare, told = split_spec(model)
+    spec = _CHECKPOINT.sub("", bare)
     training.save(result.classifier, file, spec=spec, report=report)
     example = (tests or images)[0].path
-    following = shlex.join(["fei", "explain", str(example), "--model", f"{spec}:{file}"])
+    trained = join_spec(f"{spec}:{file}", {name: value for name, value in told.items() if name != "labels"})
+    following = shlex.join(["fei", "explain", str(example), "--model", trained])
     if as_json:
-        print_json(report | {"file": str(file), "spec": f"{spec}:{file}", "next": following})
+        print_json(report | {"file": str(file), "spec": trained, "next": following})
     else:
         _say_problems(report)
         _say_result(report, file)

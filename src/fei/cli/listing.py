@@ -57,7 +57,7 @@ def methods(
     elif name is None:
         for family in dict.fromkeys(entry.family for entry in entries):
             print_table(
-                [family, "passes", "what it does and who described it"],
+                ["controls" if family == "chance" else family, "passes", "what it does and who described it"],
                 [[e.name, e.cost, f"{e.summary} ({e.source})"] for e in entries if e.family == family],
                 words=True,
             )
@@ -69,7 +69,8 @@ def methods(
 
 def _document(entry: Entry) -> dict[str, Any]:
     keys = ("name", "family", "summary", "cost", "source")
-    options = [{**vars(option), "default": _shown(option.default)} for option in entry.options]
+    real = _defaults(entry)
+    options = [{**vars(option), "default": _shown(real[option.name])} for option in entry.options]
     return {key: getattr(entry, key) for key in keys} | {"options": options}
 
 
@@ -78,8 +79,18 @@ def _describe(entry: Entry) -> None:
     say(entry.documentation.partition("\nArgs:\n")[0].rstrip() or "Attribution code from elsewhere.")
     if entry.options:
         say("\nOptions, to be given as -o NAME=VALUE:\n")
-        rows = [[option.name, option.type, str(_shown(option.default)), option.help] for option in entry.options]
+        real = _defaults(entry)
+        rows = [[option.name, option.type, str(_shown(real[option.name])), option.help] for option in entry.options]
         print_table(["option", "type", "default", "what it is"], rows, words=True)
+
+
+def _defaults(entry: Entry) -> dict[str, Any]:
+    """What each option is if nothing is said; of an optimisation method, what its preset says."""
+    written = {option.name: option.default for option in entry.options}
+    if entry.family != "optimisation":
+        return written
+    made: dict[str, Any] = getattr(entry.factory(), "config", {})
+    return {name: made.get(name, value) if value is None else value for name, value in written.items()}
 
 
 def _shown(default: Any) -> Any:

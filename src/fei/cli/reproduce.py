@@ -10,6 +10,7 @@ import typer
 
 from fei.cli import _options as opt
 from fei.cli._common import FAILURE, print_json, say
+from fei.common.consent import trusting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 # Hard clipping amplifies round-off: what maps and scores keep across thread counts, formats and versions.
 SPEARMAN, SCORE = 0.95, 0.02
+WEIGHTS = "weights"
+_MOST_OF_DIGEST = 12
 
 
 def reproduce(
@@ -33,6 +36,7 @@ def reproduce(
         typer.Option(min=1, help="Torch's threads; as many as then if not given.", show_default=False),
     ] = None,
     device: opt.Device = "auto",
+    trust_code: opt.TrustCode = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -43,7 +47,8 @@ def reproduce(
     """
     from fei.cli._bench_reproduce import repeat
 
-    again = repeat(result, threads, device, progress=not as_json and sys.stderr.isatty())
+    with trusting(trust_code):
+        again = repeat(result, threads, device, progress=not as_json and sys.stderr.isatty())
     if as_json:
         print_json({"schema": 1, "result": result, **again.document()})
     else:
@@ -76,8 +81,8 @@ class Repetition:
 
     @property
     def matched(self) -> bool:
-        """The same bits, or close where other conditions explain it."""
-        return self.identical or (bool(self.conditions) and self.close)
+        """The same bits, or close where other conditions explain it; other weights are another network."""
+        return self.identical or (bool(self.conditions) and self.close and WEIGHTS not in self.conditions)
 
     def document(self) -> dict[str, Any]:
         """All of it as plain data."""
@@ -92,18 +97,27 @@ class Repetition:
 
     def sentence(self) -> str:
         """The verdict in words, with what it rests on."""
-        changed = ", ".join(f"{name} {then}, now {now}" for name, (then, now) in self.conditions.items())
+        pairs = ((name, *map(_brief, pair)) for name, pair in self.conditions.items())
+        changed = ", ".join(f"{name} {then}, now {now}" for name, then, now in pairs)
         if self.identical:
             return f"the same bits{f', although the conditions differ ({changed})' if changed else ''}."
         facts = [] if self.spearman is None else [f"rank correlation of the maps {self.spearman:.4f}"]
         worst = sorted(self.scores.items(), key=lambda entry: -abs(entry[1][0] - entry[1][1]))[:3]
         facts += [f"{name} {then:.4f}, now {now:.4f}" for name, (then, now) in worst]
         how = f" ({'; '.join(facts)})" if facts else ""
+        if WEIGHTS in self.conditions:
+            return f"not the same network{how}; the conditions differ: {changed}."
         if self.close and changed:
             return f"not the same bits, but within tolerance{how}; the conditions differ: {changed}."
         if self.close:
             return f"not the same bits{how}, although nothing that is recorded differs; another processor may be why."
         return f"not the same: outside of tolerance{how}{f'; the conditions differ: {changed}' if changed else ''}."
+
+
+def _brief(value: Any) -> str:
+    """A condition as it is told: a digest by its beginning."""
+    text = str(value)
+    return f"{text[:_MOST_OF_DIGEST]}…" if isinstance(value, str) and len(text) == 64 else text
 
 
 def rank_correlation(first: NDArray[np.float32], second: NDArray[np.float32]) -> float | None:

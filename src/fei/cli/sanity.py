@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fei.cli import _options as opt
-from fei.cli._common import aside, command_line, print_json, print_table, say
+from fei.cli._common import aside, command_line, find_images, print_json, print_table, say
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
     from fei.metrics.randomization import Randomization
+    from fei.service import Inquiry, Look, Request
 
+_ENDINGS = (".sanity.png", ".sanity.json")
 _COLUMNS = {"ssim": "SSIM", "spearman": "Spearman", "spearman_abs": "|Spearman|", "hog": "HOG"}
 _PER_ROW, _CELL, _TITLE = 8, 1.5, 0.42  # pictures a row; their sides in inches
 _MOST_OF_NAME = 26  # what fits over a picture
 
 
+@opt.told
 def sanity(
-    image: Annotated[str, typer.Argument(metavar="IMAGE", help="An image file.", show_default=False)],
+    images: opt.Images,
     model: opt.Model = opt.MODEL,
     method: Annotated[str, typer.Option(metavar="NAME", help="The method; see 'fei methods'.")] = "fei",
     layers: Annotated[
@@ -40,81 +44,122 @@ def sanity(
     steps: opt.Steps = None,
     preset: opt.Preset = None,
     device: opt.Device = "auto",
+    reference: opt.Reference = None,
     batch_size: opt.BatchSize = None,
+    option: opt.Options = None,
+    sample: opt.Sample = None,
+    force: opt.Force = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
     """Test whether a method's map changes as a network loses its weights, layer by layer from the logits down.
 
     Prints how similar each map is to the original one, where lower is better, and writes the maps side by side
-    (.sanity.png) and all numbers (.sanity.json).
+    (.sanity.png) and all numbers (.sanity.json); a verdict in words comes last.
     """
-    from fei.common.files import prepare_folder, write_files
-    from fei.metrics.randomization import cascading_randomization
-    from fei.report.drawing import figure_bytes
+    from fei.common.files import prepare_folder
     from fei.service import Inquiry, Request, look
-    from fei.service.looking import label
-    from fei.service.record import digest, record_text, versions
 
-    given = {"steps": steps, "preset": preset}
-    request = Request.of(model, [method], given, target=target, seed=seed, device=device, batch_size=batch_size)
-    folder = Path(out)
+    rest: dict[str, Any] = {"target": target, "seed": seed, "device": device, "reference": reference}
+    request = Request.of(
+        model, [method], {"steps": steps, "preset": preset}, option or [], batch_size=batch_size, **rest
+    )
+    folder, asked = Path(out), _Asked(layers, mode, option or [], force, not as_json and sys.stderr.isatty())
     with aside():
         inquiry = Inquiry.of(request)
-        tested: Any = inquiry.methods[request.method]
-        seen = look(inquiry.model, image)
+        seen = [look(inquiry.model, file) for file in find_images(images, sample, seed)]
         prepare_folder(folder)
-        started = time.perf_counter()
+    documents = []
+    for one in seen:
+        documents.append(_test(inquiry, request, one, folder, asked))
+        if not as_json:
+            _say_result(documents[-1])
+    if as_json:
+        print_json(documents[0] if len(documents) == 1 else {"schema": 1, "results": documents})
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """How an image is tested."""
+
+    layers: str
+    mode: str
+    option: list[str]
+    force: bool
+    show: bool
+
+
+def _test(inquiry: Inquiry, request: Request, seen: Look, folder: Path, asked: _Asked) -> dict[str, Any]:
+    """Test on one image and write what came out; the record as it was written, with its files."""
+    from fei.common.files import write_files
+    from fei.metrics.criteria import criterion
+    from fei.metrics.randomization import cascading_randomization
+    from fei.report.drawing import figure_bytes
+    from fei.service.looking import label
+    from fei.service.outputs import free_name, in_file_name
+    from fei.service.record import digest, record_text, versions
+
+    tested: Any = inquiry.methods[request.method]
+    layers, image = asked.layers, str(seen.source)
+    started = time.perf_counter()
+    with aside():
         result = cascading_randomization(
             inquiry.model,
             tested,
             seen.inputs,
             target=inquiry.target,
             layers=int(layers) if layers.strip().isdecimal() else [name.strip() for name in layers.split(",")],
-            mode=mode,
+            mode=asked.mode,
+            reference=inquiry.reference,
             generator=inquiry.generator,
-            batch_size=batch_size,
-            progress=not as_json and sys.stderr.isatty(),
+            batch_size=inquiry.batch_size,
+            progress=asked.show,
         )
-        seconds = time.perf_counter() - started
+        notes = inquiry.notes
+    seconds = time.perf_counter() - started
+    given = request.methods[request.method]
     options = {
-        "--model": model,
+        "--model": request.model,
         "--method": request.method,
         "--layers": layers,
-        "--mode": mode,
+        "--mode": asked.mode,
         "--target": inquiry.target,
-        "--seed": seed,
-        "--steps": steps,
-        "--preset": preset,
-        "--device": device,
-        "--batch-size": batch_size,
+        "--seed": request.seed,
+        "--steps": given.get("steps"),
+        "--preset": given.get("preset"),
+        "--device": request.device,
+        "--reference": request.reference,
+        "--batch-size": request.batch_size,
     }
     explained = int(result.targets[0])
+    mean = result.similarity["spearman"][:, 0].mean().item()
+    words = ["sanity", image, *(word for text in asked.option for word in ("--option", text))]
     document: dict[str, Any] = {
         "schema": 1,
         "image": {"path": image, "sha256": digest(Path(image))},
-        "model": model,
+        "model": request.model,
+        "notes": notes,
         "method": request.method,
         "target": {"index": explained, "label": label(inquiry.model, explained)},
-        "mode": mode,
+        "mode": asked.mode,
         "layers": result.layers,
         "similarity": {name: values[:, 0].tolist() for name, values in result.similarity.items()},
-        "seed": seed,
+        "mean": mean,
+        "verdict": criterion("cascade").verdict(mean),
+        "seed": request.seed,
         "seconds": round(seconds, 3),
         "versions": versions(),
-        "command": command_line(["sanity", image], options),
+        "command": command_line(words, options),
     }
-    names = {"picture": f"{Path(image).stem}.sanity.png", "record": f"{Path(image).stem}.sanity.json"}
+    stems = [Path(image).stem, f"{Path(image).stem}.{in_file_name(request.method)}"]
+    stem = stems[0] if asked.force else free_name(folder, stems, document, _ENDINGS)
+    names = {kind: stem + ending for kind, ending in zip(("picture", "record"), _ENDINGS, strict=True)}
     figure = _strip(seen.inputs[0], result)
     write_files(folder, {names["picture"]: figure_bytes(figure), names["record"]: record_text(document)})
-    files = {kind: str(folder / name) for kind, name in names.items()}
-    if as_json:
-        print_json(document | {"files": files})
-    else:
-        _say_result(document, files)
+    return document | {"files": {kind: str(folder / name) for kind, name in names.items()}}
 
 
-def _say_result(document: dict[str, Any], files: dict[str, str]) -> None:
+def _say_result(document: dict[str, Any]) -> None:
     target, similarity = document["target"], document["similarity"]
     say(f"{document['image']['path']}: {target['label']} ({target['index']}), {document['method']}, {document['mode']}")
     rows = [
@@ -123,7 +168,10 @@ def _say_result(document: dict[str, Any], files: dict[str, str]) -> None:
     ]
     print_table(["re-initialised", *_COLUMNS.values()], rows)
     say("Similarity to the original map: 1 is the same map, 0 another one.")
-    for file in files.values():
+    say(f"The map {document['verdict']}: its mean rank correlation with the original is {document['mean']:.2f}.")
+    for text in document["notes"]:
+        say(f"Note: {text}")
+    for file in document["files"].values():
         say(file)
 
 

@@ -13,6 +13,7 @@ from fei.cli import _options as opt
 from fei.cli._common import note, say
 
 
+@opt.told
 def serve(
     model: Annotated[
         list[str] | None,
@@ -23,6 +24,14 @@ def serve(
         ),
     ] = None,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A name by which others call this server, such as that of a proxy before it; repeat for several.",
+            show_default=False,
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for one that is free.")] = 7860,
     max_upload_mb: Annotated[float, typer.Option(help="Largest file of a photo, in megabytes.")] = 20,
     max_pixels: Annotated[int, typer.Option(help="Largest photo, in pixels.")] = 40_000_000,
@@ -43,17 +52,26 @@ def serve(
 
     Visitors choose among the networks given here, and nothing else. Ctrl-C ends the server and removes its files.
     """
-    from fei.app.limits import Limits
-    from fei.app.server import LOOPBACK, ServeOptions, serving
+    from fei.app.limits import Limits, is_loopback
+    from fei.app.server import ServeOptions, serving
     from fei.common.device import choose_device
 
     limits = Limits(int(max_upload_mb * 1e6), max_pixels, max_seconds, queue)
-    options = ServeOptions(model or ["efficientnet_lite0"], host, port, limits, example or [], choose_device(device))
-    if host not in LOOPBACK:
+    options = ServeOptions(
+        model or ["efficientnet_lite0"],
+        host,
+        port,
+        limits,
+        example or [],
+        choose_device(device),
+        allowed_hosts=allowed_host or [],
+    )
+    if not is_loopback(host):
         note(
-            f"warning: with --host {host} whoever reaches this machine over the network can use the page, and there is "
-            "no password."
+            f"warning: with --host {host} whoever has the address below and reaches this machine can use the page; it "
+            "is not encrypted."
         )
+    note(f"Loading {', '.join(options.models)}; the page opens when that is done.")
     with serving(options) as address:
         stop = threading.Event()
         # Until here Ctrl-C interrupts; from here on it is how the server is meant to end.

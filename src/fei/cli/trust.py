@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from fei.service import Inquiry
 
 _FEWEST = 5  # images that an interval is given for
-_MAPS = 6  # of each image, besides those of mosaics
+_ENDING = ".trust.json"
+_MAPS = 8  # of each image, besides those of mosaics
 
 
+@opt.told
 def trust(
     images: opt.Images,
     model: opt.Model = opt.MODEL,
@@ -35,9 +37,11 @@ def trust(
     steps: opt.Steps = None,
     preset: opt.Preset = None,
     device: opt.Device = "auto",
+    reference: opt.Reference = None,
     batch_size: opt.BatchSize = None,
     option: opt.Options = None,
     sample: opt.Sample = None,
+    force: opt.Force = False,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
 ) -> None:
@@ -52,10 +56,12 @@ def trust(
     from fei.common.files import prepare_folder, write_files
     from fei.core.checks import check_between
     from fei.service import Inquiry, Request, look
+    from fei.service.outputs import free_name
     from fei.service.record import digest, record_text, versions
 
     given = {"steps": steps, "preset": preset}
-    request = Request.of(model, [method], given, option or [], seed=seed, device=device, batch_size=batch_size)
+    rest: dict[str, Any] = {"seed": seed, "device": device, "reference": reference, "batch_size": batch_size}
+    request = Request.of(model, [method], given, option or [], **rest)
     check_between("confidence", confidence)
     folder = Path(out)
     with aside():
@@ -79,6 +85,7 @@ def trust(
         "--steps": steps,
         "--preset": preset,
         "--device": device,
+        "--reference": reference,
         "--batch-size": batch_size,
     }
     words = ["trust", *images, *(word for text in option or [] for word in ("--option", text))]
@@ -99,7 +106,8 @@ def trust(
         "request": request.model_dump(mode="json"),
         "command": command_line(words, options),
     }
-    name = re.sub(r"[^\w.+-]", "-", request.method) + ".trust.json"
+    name = re.sub(r"[^\w.+-]", "-", request.method)
+    name = (name if force else free_name(folder, [name], document, [_ENDING])) + _ENDING
     write_files(folder, {name: record_text(document)})
     named = {"record": str(folder / name)}
     if as_json:
@@ -110,7 +118,7 @@ def trust(
 
 def _measure(inquiry: Inquiry, inputs: Tensor, grid: dict[str, Any], *, progress: bool) -> list[dict[str, Any]]:
     """What each test found, as plain data."""
-    from fei.metrics import class_sensitivity, classifier_randomization, emprt, grid_pointing_game, stability
+    from fei.metrics import class_sensitivity, grid_pointing_game, stability, weight_sensitivity
     from fei.progress import part, reporter
 
     method: Any
@@ -118,25 +126,28 @@ def _measure(inquiry: Inquiry, inputs: Tensor, grid: dict[str, Any], *, progress
     count = len(inputs)
     in_mosaics = count // grid["size"] ** 2 * grid["size"] ** 2
     common: dict[str, Any] = {"generator": inquiry.generator, "batch_size": inquiry.batch_size}
+    given: dict[str, Any] = {} if inquiry.reference is None else {"reference": inquiry.reference}
     with reporter(progress, _MAPS * count + in_mosaics) as tick:
         with part(tick, count) as report:
-            maps = method(inquiry.model, inputs, progress=report, **common)
+            maps = method(inquiry.model, inputs, progress=report, **given, **common)
 
         def ask(test: Any, asked: int = 1) -> Any:
             with part(tick, asked * count) as report:
-                return test(inquiry.model, method, inputs, maps=maps, progress=report, **common)
+                told = {"references": [inquiry.reference]} if test is stability else given
+                return test(inquiry.model, method, inputs, maps=maps, progress=report, **told, **common)
 
-        classes, weights, rise = ask(class_sensitivity, 2), ask(classifier_randomization), ask(emprt)
+        classes, weights = ask(class_sensitivity, 2), ask(weight_sensitivity, 4)
         found = {
             "random_class": _numbers(classes.random.correlation, classes.random.flat),
             "runner_up": _numbers(classes.runner_up.correlation, classes.runner_up.flat),
             "stability": _numbers(ask(stability).correlation),
-            "classifier_randomization": _numbers(weights.correlation, weights.flat),
-            "emprt": _numbers(rise.rise, rise.flat),
+            "classifier_randomization": _numbers(weights.classifier.correlation, weights.classifier.flat),
+            "cascade": _numbers(weights.cascade.correlation, weights.cascade.flat),
+            "emprt": _numbers(weights.complexity.rise, weights.complexity.flat),
         }
         try:
             with part(tick, in_mosaics) as report:
-                game = grid_pointing_game(inquiry.model, method, inputs, progress=report, **grid, **common)
+                game = grid_pointing_game(inquiry.model, method, inputs, progress=report, **grid, **given, **common)
         except InputError as error:  # too few photographs for a mosaic
             found["grid_rank"] = {"n": 0, "verdict": str(error)}
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ def replacing(file: Path) -> Iterator[BinaryIO]:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(part, file)
-        _settle(file.parent)
+        settle(file.parent)
     finally:
         part.unlink(missing_ok=True)
 
@@ -34,7 +35,7 @@ def write_files(
 
     Args:
         folder: Where to; it must be there.
-        files: What is in each, by name. Text is written as UTF-8.
+        files: What is in each, by name. Text is written as UTF-8; of a file's name that is no text, bytes are escaped.
         what: What they are called in an error, such as "report".
         gone: Names of files that are removed once the others are there.
 
@@ -46,7 +47,7 @@ def write_files(
             # the last one entered appears first
             for name, content in reversed(list(files.items())):
                 stream = stack.enter_context(replacing(folder / name))
-                stream.write(content.encode() if isinstance(content, str) else content)
+                stream.write(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
         for name in gone:
             (folder / name).unlink(missing_ok=True)
     except OSError as error:
@@ -87,12 +88,50 @@ def prepare_folder(folder: Path, *, what: str = "results") -> None:
         ) from error
 
 
+def is_mine(status: os.stat_result) -> bool:
+    """Whether a file belongs to whoever runs this; where files have no owners, yes."""
+    return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+
+
+def refuse_link(path: Path) -> None:
+    """Refuse a link where something of our own is to be: whoever made the folder could have us write elsewhere.
+
+    Raises:
+        InputError: If it is one.
+    """
+    if path.is_symlink():
+        raise InputError(f"'{path}' is a link, which is not followed there; put what it leads to in its place.")
+
+
+def open_regular(file: Path, *, write: bool = False) -> BinaryIO:
+    """Open a file in a folder that anyone may have made: a regular file and, to write, this user's own.
+
+    Args:
+        file: The file; to write, it is made if it is not there, and has no other name.
+        write: Whether to write as well as to read.
+
+    Raises:
+        InputError: If it is a link, no regular file or, to write, somebody else's.
+        OSError: If it cannot be opened.
+    """
+    refuse_link(file)
+    flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):  # a pipe that nobody writes to would not open
+        flags |= getattr(os, name, 0)
+    descriptor = os.open(file, flags, 0o666)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or (write and not (status.st_nlink == 1 and is_mine(status))):
+        os.close(descriptor)
+        raise InputError(f"'{file}' is no file of your own; remove it, or work on a copy of its folder.")
+    return open(descriptor, "r+b" if write else "rb")
+
+
 def _beside(file: Path) -> Path:
     """A name in the same folder that nobody else has."""
     return file.with_name(f".fei-{secrets.token_hex(8)}")
 
 
-def _settle(folder: Path) -> None:
+def settle(folder: Path) -> None:
     """Have the names themselves on the disk too, where the system can do that."""
     if os.name != "posix":
         return

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
+from fei.common.files import open_regular
 from fei.errors import InputError
 
 NAME = "lock"
@@ -22,12 +23,12 @@ class Lock:
         folder: The folder; it must be there.
 
     Raises:
-        InputError: If another process has it, or the folder cannot be written to.
+        InputError: If another process has it, its file is a link or not one's own, or the folder cannot be written to.
     """
 
     def __init__(self, folder: Path) -> None:
         try:
-            self._file: BinaryIO = (folder / NAME).open("a+b")
+            self._file: BinaryIO = open_regular(folder / NAME, write=True)
         except OSError as error:
             raise InputError(
                 f"The run folder '{folder}' cannot be written to ({error.strerror}); choose another folder or change "
@@ -40,7 +41,8 @@ class Lock:
             raise InputError(
                 f"The run in '{folder}' is being worked on by {holder}; wait for it, or end it before going on."
             )
-        self._file.truncate(0)
+        self._file.seek(0)
+        self._file.truncate()
         self._file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
         self._file.flush()
 

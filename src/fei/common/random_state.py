@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+
+_lock = threading.RLock()
+
+
+@contextmanager
+def lent_random_state(seed: int) -> Iterator[None]:
+    """As `forked_random_state`, for one thread at a time: others that ask for it wait."""
+    with _lock, forked_random_state(seed):
+        yield
 
 
 @contextmanager

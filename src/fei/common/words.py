@@ -1,15 +1,37 @@
-"""Parts of sentences."""
+"""Parts of sentences, and texts that programs would take for more than that."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 
 
 def in_brief(error: BaseException) -> str:
     """An exception in a few words: its type, and the first line of what it says."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+def printable(text: str) -> str:
+    """Text that a terminal shows and does not obey: but for line ends and tabs, all is escaped that is no sign."""
+    if text.isprintable():
+        return text
+    return "".join(
+        sign if sign.isprintable() or sign in "\n\t" else sign.encode("unicode_escape").decode() for sign in text
+    )
+
+
+def spreadsheet_cell(text: str) -> str:
+    """A text as a cell of a CSV file that is no formula to a spreadsheet; `from_spreadsheet_cell` undoes it."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def from_spreadsheet_cell(text: str) -> str:
+    """The text of which `spreadsheet_cell` made a cell."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 def first_few(names: Sequence[str], most: int = 3) -> str:

@@ -10,17 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fei.common.threads import one_at_a_time
+from fei.core.attention import find_attention
 from fei.core.checks import check_call, check_finite, default_rows, explained_failure, layout_of, only, underlying
 from fei.core.clipgrad import Rule, get_rule
-from fei.core.dataflow import ACTIVATIONS, Flow, trace, uncompiled
+from fei.core.coverage import covered_sites
+from fei.core.dataflow import Flow, trace, uncompiled
 from fei.core.evidence import Evidence, measure_evidence
 from fei.core.explanation import Explanation, Trace
+from fei.core.focus import Focus, find_focus
 from fei.core.optimization import Group, Optimization, Result, Watcher
 from fei.core.pathway import Pathway, folding_that_holds
 from fei.core.randomness import image_digest, seed_of
-from fei.core.scoring import Score, Target, check_score, check_target, evaluate, logits_of
-from fei.core.settings import LATER, Settings, make_settings
-from fei.core.sites import Site, SiteSelection, find_layer, find_sites, unreachable
+from fei.core.scoring import Score, Target, check_score, check_target, evaluate, logits_of, named_target
+from fei.core.settings import LATER, Settings, as_stored, make_settings
+from fei.core.sites import Site, SiteSelection, kinds_of
 from fei.errors import InputError, ModelError
 from fei.progress import Progress, reporter
 from fei.references import References, ReferenceSpec, another_photograph, normalised_zero
@@ -91,7 +95,7 @@ class FEI:
         reduction: str = "sum",
         init: str | float | None = None,
         nesting: str = "independent",
-        sites: SiteSelection = "activation",
+        sites: SiteSelection = "auto",
         residual: str = "branch",
         objective: str = "insertion",
         score: Score = "softmax",
@@ -155,6 +159,7 @@ class FEI:
         """The settings as plain data."""
         return _describe(self.settings)
 
+    @one_at_a_time
     @torch.inference_mode(False)
     @torch.enable_grad()
     def explain(
@@ -173,7 +178,7 @@ class FEI:
 
         Args:
             inputs: Images (N, C, H, W) in the model's input space.
-            target: Class to explain: an index, one index per image, a callable on the model's output that returns a
+            target: Class to explain: an index or a name, one per image, a callable on the model's output that returns a
                 score per row, or ``None`` for the model's top class.
             baselines: The reference R: a name, a `fei.Reference`, a number, a tensor, a callable on the images, or
                 ``None`` for that of the settings.
@@ -188,12 +193,13 @@ class FEI:
         from fei import __version__
 
         x, size = check_call(self.model, inputs, internal_batch_size, "internal_batch_size")
-        settings = self.settings
+        target, settings = named_target(self.model, target), self.settings
         seed = seed_of(generator, settings.seed)
         masks = settings.masks
         rows = masks if size is None else size if size < masks else size // masks * masks
         x, flow, output = self._survey(x, rows)
-        sites, notes = self._find_sites(flow)
+        sites, notes = covered_sites(self.model, flow, settings, self.rule)
+        attention, kinds = find_attention(self.model, flow), kinds_of(settings.sites, self.model, flow)
         classes = None if callable(target) else logits_of(output, 1).shape[1]
         chosen = check_target(target, len(x), classes)
         if classes is not None:
@@ -201,19 +207,21 @@ class FEI:
         digests = [image_digest(image) for image in x]
         given = only(baselines, "baselines")
         references = References(settings.reference if given is None else given, x, digests, self.model, seed)
-        focus = self._find_focus(flow, x, notes) if settings.focus or settings.prior else None
-        kept = sites if focus is None else [*sites, focus]
-        pathway = Pathway(self.model, sites, self.rule, folding_that_holds(self.model, flow, kept, x[:1]), focus)
+        focus = self._find_focus(flow, x, target, notes) if settings.focus or settings.prior else None
+        focused = None if focus is None else focus.site
+        kept = sites if focused is None else [*sites, focused]
+        pathway = Pathway(self.model, sites, self.rule, folding_that_holds(self.model, flow, kept, x[:1]), focused)
         results = []
         channels = x.shape[1] if self.mask_per_channel else 1
         groups = list(_groups(x, references, target, chosen, rows, masks, channels))
         with reporter(progress, len(groups) * settings.steps) as tick:
             for group, real in groups:
-                results.append((Optimization(pathway, group, settings).run(tick, on_step), real))
+                results.append((Optimization(pathway, group, settings, focus).run(tick, on_step), real))
         config = {
-            "settings": self.config | {"seed": seed},
+            "settings": as_stored(self.config, attends=attention.between_tokens) | {"seed": seed},
             "reference": {"kind": references.name, "resample": references.resample},
-            **({"focus": focus.name} if focus is not None else {}),
+            **({"focus": focused.name} if focused is not None else {}),
+            **({"attention": attention.counts} if "attention" in kinds else {}),
             "sites": [asdict(site) | {"key": list(site.key)} for site in pathway.sites],
             "notes": notes,
             "images": digests,
@@ -267,50 +275,20 @@ class FEI:
                 flow, output = trace(self.model, last[:1])
         return last, flow, check_finite(output)
 
-    def _find_sites(self, flow: Flow) -> tuple[list[Site], list[str]]:
-        """The clip sites, and what a reader of the result should know about them."""
-        rule = self.rule
-        if not rule.constrains:
-            return [], []
-        sites = find_sites(self.model, flow, self.settings.sites, self.settings.residual)
-        hidden = unreachable(flow)
-        if not sites:
-            advice = "pass sites=[module names] or sites='nonlinearity' to say where to clip, or variant='none'"
-            if hidden:
-                advice = "pass the module it was made from, or variant='none'"
-            seen = f" ({'; '.join(hidden)})" if hidden else ""
-            raise ModelError(
-                f"No clip site was found: the network shows no {_sought(self.settings.sites)}{seen}; {advice}."
-            )
-        notes = []
-        apart = sum(call.clippable and call.function in ACTIVATIONS for call in flow.calls)
-        apart -= sum(site.activation for site in sites)
-        if self.settings.sites == "activation" and apart > len(sites):
-            notes.append(
-                f"only {len(sites)} value(s) are clipped, those of the convolutions, and {apart} activations are not; "
-                "sites='nonlinearity' clips at the activations"
-            )
-        if hidden:
-            notes.append(f"not covered by clip sites: {'; '.join(hidden)}")
-            warnings.warn(notes[-1], stacklevel=5)
-        linear = sum(not site.activation for site in sites)
-        if rule.binary and linear:
-            notes.append(
-                f"{linear} of {len(sites)} clip sites have no activation: there a unit counts as inactive where its "
-                "value is at most 0"
-            )
-        return sites, notes
-
-    def _find_focus(self, flow: Flow, x: Tensor, notes: list[str]) -> Site | None:
-        """The last feature layer; none, and a note, where the network has no map of features."""
+    def _find_focus(self, flow: Flow, x: Tensor, target: Target, notes: list[str]) -> Focus | None:
+        """Where the evidence is read; nowhere, and a note, where the network has no places that speak for a class."""
         from fei.models.layers import feature_layers
 
+        def score(output: Any) -> Tensor:
+            return target(output) if callable(target) else logits_of(output, 1).amax(1)
+
         layers = feature_layers(self.model, x)
-        if layers:
-            return find_layer(self.model, flow, layers[-1])
-        notes.append("no feature layer was found, so nothing is focused on the class")
-        warnings.warn(notes[-1], stacklevel=5)
-        return None
+        focus = find_focus(self.model, flow, x[:1], layers[-1] if layers else None, score)
+        if focus is None:
+            seen = "the tokens of the network form no grid that is known" if layers else "no feature layer was found"
+            notes.append(f"{seen}, so nothing is focused on the class")
+            warnings.warn(notes[-1], stacklevel=6)
+        return focus
 
 
 def _groups(
@@ -359,13 +337,6 @@ def _collect(
             "where the softmax is saturated; score='logit' has one"
         )
     return Explanation(maps, alphas, together("chosen"), x, reference, trace, config)
-
-
-def _sought(sites: SiteSelection) -> str:
-    if callable(sites):
-        return "site that the predicate keeps"
-    kinds = {"nonlinearity": "pointwise activation", "block": "block with a gradient"}
-    return kinds.get(str(sites), "convolution")
 
 
 def _describe(settings: Settings) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fei.core.dataflow import tensors_in
-from fei.errors import InputError, ModelError
+from fei.errors import FEIError, InputError, ModelError
 
 # Those of 8 bits are for storage: torch computes next to nothing with them.
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -173,15 +173,15 @@ def default_rows(inputs: Tensor) -> int:
 
 @contextmanager
 def explained_failure(x: Tensor) -> Iterator[None]:
-    """Turn a runtime error or a failed assertion of the network on the first image into a sentence.
+    """Turn a runtime error, a refused value or a failed assertion of the network on the first image into a sentence.
 
     What else it raises passes as it is.
     """
     try:
         yield
-    except ModelError:
+    except FEIError:
         raise
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, ValueError, AssertionError) as error:
         raise ModelError(
             f"The model failed on an input of shape {tuple(x[:1].shape)} ({_reason(error)}); pass what it takes."
         ) from error

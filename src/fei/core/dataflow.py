@@ -14,10 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from types import FunctionType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d", "convolution", "_convolution"}) | {
@@ -51,6 +53,13 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
         yield from tensors_in(list(value.values()))
 
 
+class Value(NamedTuple):
+    """A tensor that went into a call: the call that made it (``None`` for a weight) and its shape."""
+
+    call: Call | None
+    shape: torch.Size
+
+
 @dataclass(eq=False)
 class Call:
     """One torch function call and the value it produced.
@@ -63,6 +72,8 @@ class Call:
         shape: Shape of the value; ``None`` where a call returns several, or none and fills one of its arguments.
         depends: Whether the value depends on the image; what is computed from weights alone does not.
         differentiable: Whether it does and a gradient reaches it, so that it can be clipped there.
+        args: What it was given by position, with a `Value` in place of each tensor.
+        kwargs: What it was given by keyword, likewise.
     """
 
     key: CallKey
@@ -72,6 +83,8 @@ class Call:
     depends: bool
     differentiable: bool
     consumers: list[Call] = field(default_factory=list)
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
 
     @property
     def function(self) -> str:
@@ -116,8 +129,20 @@ class WatchingMode(TorchFunctionMode):
                 raise
 
 
+# The code of nn.MultiheadAttention in torch, without the question that makes it one opaque call under a mode: a mode
+# then sees the projections and the attention inside.
+_multi_head_attention = FunctionType(
+    F.multi_head_attention_forward.__code__,
+    vars(F) | {"has_torch_function": lambda _: False},
+    argdefs=F.multi_head_attention_forward.__defaults__,
+)
+
+
 class CountingMode(WatchingMode, ABC):
-    """A mode that knows each call by its key. Calls that return no tensor are not counted."""
+    """A mode that knows each call by its key. Calls that return no tensor are not counted.
+
+    `F.multi_head_attention_forward` is no call of its own: what it calls is counted in its place.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,6 +151,9 @@ class CountingMode(WatchingMode, ABC):
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if func is F.multi_head_attention_forward:
+            with self:  # torch took it off its stack for this call
+                return _multi_head_attention(*args, **(kwargs or {}))
         name = function_name(func)
         result = self.make((name, self._counts[name]), func, args, kwargs or {})
         self._counts[name] += next(tensors_in(result), None) is not None
@@ -152,15 +180,25 @@ class _Tracer(CountingMode):
     def make(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inputs = list(tensors_in((args, kwargs)))
         versions = [t._version for t in inputs]
+        given = self._described(args), self._described(kwargs)
         result = func(*args, **kwargs)
         outputs = list(tensors_in(result))
         changed = {id(t): t for t, before in zip(inputs, versions, strict=True) if t._version != before}
         fresh = [t for t in outputs if id(t) in changed or not self._is_given(t, inputs)]
         if fresh:
-            self._record(key, inputs, fresh, fresh[0].shape if len(fresh) == 1 else None)
+            self._record(key, inputs, fresh, fresh[0].shape if len(fresh) == 1 else None, *given)
         elif changed and not outputs:  # an assignment to a slice
-            self._record(key, inputs, list(changed.values()), None)
+            self._record(key, inputs, list(changed.values()), None, *given)
         return result
+
+    def _described(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return Value(self.producer.get(id(value)), value.shape)
+        if isinstance(value, (list, tuple)):
+            return tuple(map(self._described, value))
+        if isinstance(value, dict):
+            return {name: self._described(item) for name, item in value.items()}
+        return value
 
     def _is_given(self, output: Tensor, inputs: list[Tensor]) -> bool:
         """Whether a call handed back its argument, or a view that shows all of it: then nothing was computed.
@@ -176,7 +214,15 @@ class _Tracer(CountingMode):
                 return True
         return False
 
-    def _record(self, key: CallKey, inputs: list[Tensor], outputs: list[Tensor], shape: torch.Size | None) -> None:
+    def _record(
+        self,
+        key: CallKey,
+        inputs: list[Tensor],
+        outputs: list[Tensor],
+        shape: torch.Size | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
         sources: list[Call] = []
         depends = False
         for tensor in inputs:
@@ -189,7 +235,8 @@ class _Tracer(CountingMode):
             if source not in sources:
                 sources.append(source)
         owner = self.stack[-1] if self.stack else ("", 0)
-        call = Call(key, owner, sources, shape, depends, depends and all(t.requires_grad for t in outputs))
+        differentiable = depends and all(t.requires_grad for t in outputs)
+        call = Call(key, owner, sources, shape, depends, differentiable, args=args, kwargs=kwargs)
         for source in sources:
             source.consumers.append(call)
         for tensor in outputs:

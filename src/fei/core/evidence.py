@@ -11,7 +11,7 @@ from torch import Tensor
 from fei.core.randomness import generator_for
 from fei.references import smooth_noise
 
-LEAST = 0.02  # of the score, beyond what random masks keep
+LEAST = 0.1  # of the score, beyond what random masks keep
 SEEN = 0.05  # a score on the whole image from which on a class counts as seen by the network
 _DRAWS = 2  # of random masks
 
@@ -39,7 +39,7 @@ class Evidence:
     def found(self) -> Tensor:
         """Whether something in the image speaks for the class, (N,).
 
-        A mask keeps at least .02 beyond chance; or the network gives the class at least .05 on the whole image and a
+        A mask keeps at least .1 beyond chance; or the network gives the class at least .05 on the whole image and a
         mask keeps half of that. Where several classes share what speaks for them, as kinds of cats do, masks may move
         the score from one to the other, and random masks do as well.
         """

@@ -42,7 +42,7 @@ class Trace:
     clipped: Mapping[str, Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """The result of `FEI.explain`.
 
@@ -66,6 +66,14 @@ class Explanation:
     config: Mapping[str, Any]
     evidence: Evidence | None = None
 
+    def __repr__(self) -> str:
+        images, masks = self.alphas.shape[:2]
+        classes = ", ".join(map(str, self.target.tolist()[:5])) + (", …" if images > 5 else "")
+        size = " × ".join(map(str, self.maps.shape[-2:]))
+        found = "" if self.evidence is None else f", evidence found in {int(self.evidence.found.sum())}"
+        settings = f"{self.config['settings']['variant']}, {self.config['settings']['steps']} steps"
+        return f"Explanation({images} image(s) of {size}, class {classes}, {masks} mask(s) each, {settings}{found})"
+
     def perturbed(self) -> Tensor:
         """The images the optimisation ended with, x̃ of each mask, (N, masks, C, H, W)."""
         x, r = self.inputs[:, None], self.reference[:, None].to(self.inputs)
@@ -74,10 +82,13 @@ class Explanation:
         return torch.lerp(r.expand_as(x) if r.numel() <= x.numel() else r, x, self.alphas.to(self.inputs))
 
     def show(self) -> Any:
-        """A figure of each image, its map and its masks (matplotlib)."""
-        from fei.report.drawing import figure
+        """A figure of each image, its map and its masks (matplotlib).
 
-        return figure(self)
+        A notebook shows it as the value of a cell; a script on a desktop opens a window; anywhere ``savefig`` works.
+        """
+        from fei.report.drawing import figure, opened
+
+        return opened(figure(self))
 
     def _repr_html_(self) -> str:
         from fei.report.explorer.notebook import explanation_html

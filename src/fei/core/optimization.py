@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from fei.core.checks import image_gradient, layout_of
+from fei.core.focus import Focus
 from fei.core.pathway import Pathway
 from fei.core.quantiles import AdamUpdate, ProjectedUpdate, Update
-from fei.core.relevance import evidence_of, evidence_ranks, evidence_weights, relevance
+from fei.core.relevance import evidence_ranks, evidence_weights
 from fei.core.scoring import Target, evaluate, logits_of, relative_score
 from fei.core.settings import Settings
-from fei.core.sites import Site
 from fei.references import gaussian_blur
 
 Watcher = Callable[[int, Tensor], None]
@@ -67,9 +67,9 @@ class _Chunk:
 
 
 class Optimization:
-    """One group's masks, moved step by step against the clipped gradient of its loss."""
+    """One group's masks, moved step by step against the clipped gradient of its loss; `focus` is the pathway's."""
 
-    def __init__(self, pathway: Pathway, group: Group, settings: Settings) -> None:
+    def __init__(self, pathway: Pathway, group: Group, settings: Settings, focus: Focus | None = None) -> None:
         self._pathway, self._group, self._settings = pathway, group, settings
         x = group.images
         self._masks = settings.masks
@@ -80,8 +80,8 @@ class Optimization:
         output = pathway.record(self._x[self._chunks[0].rows])
         self._chosen = group.chosen if group.chosen is not None else self._top_class(output)
         self._ranks: Tensor | None = None
-        if pathway.focus is not None:
-            self._focus(pathway.focus)
+        if focus is not None:
+            self._focus(focus)
         self._update = self._start()
 
     def run(self, tick: Callable[[], None], on_step: Watcher | None = None) -> Result:
@@ -141,16 +141,15 @@ class Optimization:
         beta = 0.0 if s.constraint == "none" else s.beta
         return AdamUpdate(alpha, areas, lr=s.lr, beta=beta, reduction=s.reduction, nested=nested)
 
-    def _focus(self, site: Site) -> None:
-        """Weight the gradient at a site by where the class has its evidence."""
+    def _focus(self, focus: Focus) -> None:
+        """Weight the gradient at a site by where the class has its evidence; tokens that are no patches keep theirs."""
 
         def score(output: object) -> Tensor:
             return relative_score(output, self._group.target, self._chosen, self._settings.score, _RIVALS)
 
         images = self._group.images
-        (relevant,) = relevance(self._pathway.model, [site], images, score)
-        evidence, share = evidence_of(relevant), self._settings.focus
-        weights = (1 - share) + share * evidence_weights(evidence)
+        evidence, share = focus.evidence(self._pathway.model, images, score), self._settings.focus
+        weights = focus.grid.from_map((1 - share) + share * evidence_weights(evidence), fill=1.0)
         self._pathway.weight(weights[self._chunks[0].rows // self._masks])
         self._ranks = evidence_ranks(evidence, images.shape[2:])
 

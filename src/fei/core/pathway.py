@@ -3,6 +3,10 @@
 `Pathway.record` keeps each site's activation h on the original image; `Pathway.run` evaluates the network on a
 perturbed one and hangs a tensor hook on each site that clips the gradient against h. Tensor hooks live and die with
 the values of one pass, so the caller's modules are never touched.
+
+The pattern A of an attention is a site like any other, clipped behind its softmax (docs/transformers.md has the trial
+against clipping before it); for binary rules an entry is active where A > 1/N, N being the number of keys the row may
+attend to.
 """
 
 from __future__ import annotations
@@ -13,10 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fei.core.attention import FUSED, attend, even_share
 from fei.core.clipgrad import Rule
 from fei.core.dataflow import CallKey, CountingMode, Flow, tensors_in, uncompiled
 from fei.core.folding import Folding, find_folding, is_watched
-from fei.core.sites import Site
+from fei.core.sites import AttentionSite, Site
 from fei.errors import ModelError
 
 Visitor = Callable[[int, Tensor], None]
@@ -32,11 +37,14 @@ class _SiteVisitor(CountingMode):
         self.visited = 0
 
     def make(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = self._folding.call(key, func, args, kwargs)
         site = self._wanted.get(key)
-        if site is not None and isinstance(result, Tensor):  # a site's function may also answer without one
-            self._check_units(self._sites[site], result)
-            self._visit(site, result)
+        if site is not None and isinstance(self._sites[site], AttentionSite) and key[0] == FUSED:
+            result, value = attend(*args, **kwargs)
+        else:
+            result = value = self._folding.call(key, func, args, kwargs)
+        if site is not None and isinstance(value, Tensor):  # a site's function may also answer without one
+            self._check_units(self._sites[site], value)
+            self._visit(site, value)
             self.visited += 1
         return result
 
@@ -149,8 +157,11 @@ class Pathway:
         kept: dict[int, Tensor] = {}
 
         def keep(site: int, value: Tensor) -> None:
+            value = value.detach()
+            if self.rule.binary and isinstance(self.sites[site], AttentionSite):
+                value = value - even_share(value)
             # in memory of its own: a following in-place operation overwrites the value
-            kept[site] = self.rule.keep(value.detach())
+            kept[site] = self.rule.keep(value)
 
         # with a gradient, as in `run`: kernels may differ without one too
         output = visit_sites(self.model, self.sites, inputs.detach().requires_grad_(), keep, self._folding)

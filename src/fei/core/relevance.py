@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,15 +42,12 @@ def relevance(model: nn.Module, sites: Sequence[Site], images: Tensor, score: Ca
 
 
 def evidence_of(relevant: Tensor) -> Tensor:
-    """The evidence E of each place of a feature map: the sum of the relevance of its units.
+    """The evidence E of each place of a feature map, (N, 1, h, w): the sum of the relevance of its units.
 
     Args:
-        relevant: The relevance of units, (N, channels, h, w), or of tokens, (N, tokens, channels).
-
-    Returns:
-        What broadcasts to the units: (N, 1, h, w) or (N, tokens, 1).
+        relevant: The relevance of units, (N, channels, h, w); that of tokens is made a map by `fei.core.tokens.Grid`.
     """
-    return relevant.sum(1 if relevant.ndim == 4 else -1, keepdim=True)
+    return relevant.sum(1, keepdim=True)
 
 
 def evidence_weights(evidence: Tensor) -> Tensor:
@@ -65,17 +61,11 @@ def evidence_weights(evidence: Tensor) -> Tensor:
     return torch.where(mean > 0, above / mean.clamp(min=torch.finfo(mean.dtype).tiny), 1.0)
 
 
-def evidence_ranks(evidence: Tensor, size: Sequence[int]) -> Tensor | None:
+def evidence_ranks(evidence: Tensor, size: Sequence[int]) -> Tensor:
     """The ranks of all pixels, from 0 to 1, in evidence brought to the size of the image, (N, 1, H, W).
 
-    Of equal values the first in raster order has the lower rank. ``None`` where places are tokens that form no grid.
+    Of equal values the first in raster order has the lower rank.
     """
-    if evidence.ndim == 3:
-        side = math.isqrt(evidence.shape[1])
-        extra = evidence.shape[1] - side * side  # such as a class token, which comes first
-        if side < 2 or extra > 1:
-            return None
-        evidence = evidence[:, extra:].reshape(len(evidence), 1, side, side)
     wide = evidence if evidence.device.type == "mps" else evidence.double()  # MPS has no float64
     large = F.interpolate(wide, tuple(size), mode="bilinear", align_corners=False).flatten(1)
     span = large.abs().amax(1, keepdim=True).clamp(min=torch.finfo(large.dtype).tiny)

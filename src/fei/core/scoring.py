@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fei.core.checks import check_choice
 from fei.errors import InputError, ModelError
 
-Target = int | Sequence[int] | Tensor | Callable[[Any], Tensor] | None
+Target = int | str | Sequence[int | str] | Tensor | Callable[[Any], Tensor] | None
 Score = str | Callable[[Tensor, Tensor], Tensor]
 SCORES = ("softmax", "sigmoid", "logit")
 
@@ -48,6 +48,26 @@ def check_score(score: Score, classes: int | None = None) -> None:
         raise InputError(
             "The softmax of a single logit is always 1; pass score='sigmoid' or score='logit' for this network."
         )
+
+
+def named_target(model: nn.Module, target: Target) -> Target:
+    """A target whose names of classes have become indices, by the model's own `index`.
+
+    Raises:
+        InputError: If the model has no names for its classes, or not this one.
+    """
+    several = isinstance(target, (list, tuple))
+    words: list[Any] = list(target) if several else [target]  # type: ignore[arg-type]
+    if not any(isinstance(word, str) for word in words):
+        return target
+    index = getattr(model, "index", None)
+    if not callable(index):
+        raise InputError(
+            f"The target {target!r} is a name, and this network has no names of classes; give an index, or wrap it in "
+            "fei.models.Classifier with labels."
+        )
+    found = [index(word) if isinstance(word, str) else word for word in words]
+    return found if several else found[0]
 
 
 def check_target(target: Target, images: int, classes: int | None = None) -> Tensor | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,19 @@ class Settings:
 
 # What came after version 0.1, with the value at which it does nothing.
 LATER: dict[str, Any] = {"contrast": 0.0, "focus": 0.0, "prior": 0.0, "smooth": 0.0, "reference": "color"}
+
+
+def as_stored(config: Mapping[str, Any], attends: bool) -> dict[str, Any]:
+    """Settings as results keep them, on a network with or without attention.
+
+    Without it `sites="auto"` does what "activation", the default of version 0.1, did and does; it is called that, so
+    that results from before keep their keys.
+    """
+    if config.get("sites") == "auto" and not attends:
+        return {**config, "sites": "activation"}
+    return dict(config)
+
+
 _COMMON = {"variant": "vm", "quantiles": PAPER_QUANTILES, "early_stop": None} | LATER
 
 

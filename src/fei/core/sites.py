@@ -1,8 +1,9 @@
-"""Where to clip: one site per convolution, found by data flow (never by module order).
+"""Where to clip: convolutions, attention patterns, MLP units; found by data flow (never by module order).
 
 A convolution's value is followed through a normalisation and then a pointwise activation, while each is the only
 consumer; the last value reached is the site. What happens at a residual addition is the caller's choice, see
-`find_sites`.
+`find_sites`. In a network with attention the patterns (`fei.core.attention`) and the activations of its MLPs are sites
+too; of a gated MLP, act(a)·b, it is the gate act(a).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from fei.common.words import suggestion
+from fei.core.attention import find_attention, pattern_shape
 from fei.core.dataflow import ACTIVATIONS, ADDITIONS, CONVOLUTIONS, NORMALIZATIONS, Call, CallKey, Flow
 from fei.errors import InputError, ModelError
 
@@ -43,47 +45,57 @@ class Site:
     units: int = 0
 
 
+@dataclass(frozen=True)
+class AttentionSite(Site):
+    """The pattern A of an attention, behind its softmax."""
+
+
 SiteSelection = str | Sequence[str] | Callable[[Site], bool]
 
 
-def find_sites(
-    model: nn.Module, flow: Flow, select: SiteSelection = "activation", residual: str = "branch"
-) -> list[Site]:
+def find_sites(model: nn.Module, flow: Flow, select: SiteSelection = "auto", residual: str = "branch") -> list[Site]:
     """The clip sites of a network, in execution order.
 
     Args:
         model: The network `flow` was traced from; consulted for module names.
         flow: Its data flow.
-        select: "activation" (the rule above), "conv" (every convolution's own output), "block" (the outputs of the
-            outermost modules of a class that occurs more than once), "nonlinearity" (all pointwise activations),
-            "first:a/b" or "last:a/b" (that share of the "activation" sites, rounded; together the two are all), module
-            names (a name's unique ending will do, ``#n`` picks one call), or a predicate that keeps some of the
-            "activation" sites.
+        select: "auto" ("activation", and in a network with attention also "attention" and "mlp"), "activation" (the
+            rule for convolutions above), "attention" (the patterns), "mlp" (in a network with attention, the
+            activations that follow no convolution), "conv" (every convolution's own output), "block" (the outputs of
+            the outermost modules of a class that occurs more than once), "nonlinearity" (all pointwise activations),
+            several of these joined by "+", "first:a/b" or "last:a/b" (that share of the "auto" sites, rounded;
+            together the two are all), module names (a name's unique ending will do, ``#n`` picks one call), or a
+            predicate that keeps some of the "auto" sites.
         residual: For a convolution whose value goes into an addition unactivated: "branch" clips that value,
             "post_add" the sum (after its activation, if it has one), "both" clips both.
     """
-    order = {id(call): rank for rank, call in enumerate(flow.calls)}
     share = _SHARE.fullmatch(select) if isinstance(select, str) else None
+    patterns: list[Call] = []
     if callable(select) or isinstance(select, str):
-        kind = "activation" if callable(select) or share else select
-        calls = _KINDS[kind](model, flow, residual)
+        kinds = kinds_of(select, model, flow)
+        calls = [call for kind in kinds for call in _KINDS[kind](model, flow, residual)]
+        if "attention" in kinds:
+            patterns = find_attention(model, flow).reached
     else:
         calls = [call for name in select for call in _named(flow, name)]
-    unique = sorted({id(call): call for call in calls if call.clippable}.values(), key=lambda c: order[id(c)])
-    names = _names(model, flow)
-    sites = [
-        Site(names[id(c)], i, c.key, c.function in ACTIVATIONS, math.prod(c.shape or ()) // flow.rows)
-        for i, c in enumerate(unique)
-    ]
+    sites = sites_at(model, flow, calls, patterns)
     if callable(select):
         sites = [site for site in sites if select(site)]
     return _part(sites, *share.groups()) if share else sites
 
 
+def sites_at(model: nn.Module, flow: Flow, calls: Iterable[Call], patterns: Sequence[Call] = ()) -> list[Site]:
+    """The sites at some calls, each once and in execution order; `patterns` are those that make an attention's."""
+    order = {id(call): rank for rank, call in enumerate(flow.calls)}
+    unique = sorted({id(call): call for call in calls if call.clippable}.values(), key=lambda c: order[id(c)])
+    names = _names(model, flow)
+    return [_site(call, names[id(call)], i, flow.rows, call in patterns) for i, call in enumerate(unique)]
+
+
 def check_kind(select: str) -> None:
     """Refuse a word that `find_sites` does not know."""
     share = _SHARE.fullmatch(select)
-    if select not in SITE_KINDS and not (share and 0 < int(share[2]) <= int(share[3])):
+    if not set(select.split("+")) <= set(SITE_KINDS) and not (share and 0 < int(share[2]) <= int(share[3])):
         raise InputError(f"Unknown sites {select!r}; choose one of {', '.join(SITE_KINDS)}, first:1/2, last:1/2.")
 
 
@@ -136,14 +148,46 @@ def _convolutions(flow: Flow) -> list[Call]:
     return [call for call in flow.calls if call.function in CONVOLUTIONS and call.differentiable]
 
 
+# What "auto" stands for in a network with attention, by measurement (docs/transformers.md), and in any other.
+_WITH_ATTENTION = ("activation", "attention", "mlp")
+_WITHOUT = ("activation",)
+
 # How the calls of each kind of sites are found in a network and its flow, residual additions being treated as told.
 _KINDS: dict[str, Callable[[nn.Module, Flow, str], list[Call]]] = {
-    "activation": lambda _, flow, residual: [end for call in _convolutions(flow) for end in _follow(call, residual)],
+    "activation": lambda _, flow, residual: _activations(flow, residual),
+    "attention": lambda model, flow, _: find_attention(model, flow).reached,
+    "mlp": lambda model, flow, residual: _mlp_units(model, flow, residual),
     "conv": lambda _, flow, __: _convolutions(flow),
     "block": lambda model, flow, _: _block_outputs(model, flow),
     "nonlinearity": lambda _, flow, __: [call for call in flow.calls if call.function in ACTIVATIONS],
 }
-SITE_KINDS = tuple(_KINDS)
+SITE_KINDS = ("auto", *_KINDS)
+
+
+def kinds_of(select: SiteSelection, model: nn.Module, flow: Flow) -> list[str]:
+    """The kinds of sites that a selection stands for; none where it names modules."""
+    if not isinstance(select, str) and not callable(select):
+        return []
+    words = select.split("+") if isinstance(select, str) and not _SHARE.fullmatch(select) else ["auto"]
+    auto = _WITH_ATTENTION if find_attention(model, flow).between_tokens else _WITHOUT
+    return [kind for word in words for kind in (auto if word == "auto" else (word,))]
+
+
+def _site(call: Call, name: str, index: int, rows: int, is_pattern: bool) -> Site:
+    if is_pattern:
+        return AttentionSite(name, index, call.key, False, math.prod(pattern_shape(call)) // rows)
+    return Site(name, index, call.key, call.function in ACTIVATIONS, math.prod(call.shape or ()) // rows)
+
+
+def _activations(flow: Flow, residual: str) -> list[Call]:
+    return [end for call in _convolutions(flow) for end in _follow(call, residual)]
+
+
+def _mlp_units(model: nn.Module, flow: Flow, residual: str) -> list[Call]:
+    if not find_attention(model, flow).between_tokens:
+        return []
+    after_convolutions = _activations(flow, residual)
+    return [call for call in flow.calls if call.function in ACTIVATIONS and call not in after_convolutions]
 
 
 def _only_consumer(call: Call, functions: frozenset[str]) -> Call | None:

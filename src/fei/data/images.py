@@ -1,6 +1,8 @@
 """Reading images that anyone may have made: right colours, right way up, and never more memory than promised."""
 
+import mmap
 import os
+import re
 import stat
 import warnings
 from pathlib import Path
@@ -18,6 +20,13 @@ MAX_PIXELS = 120_000_000
 
 MAX_FILE_BYTES = 500_000_000
 """Larger files are refused before they are opened."""
+
+MAX_SCANS = 64
+"""A progressive JPEG with more scans is refused; common programs write ten."""
+
+_PLAIN_PIXELS = 1_000_000  # of a PPM file in text, which is read number by number
+# In a JPEG what follows 0xFF, but for stuffed bytes, restarts and fill bytes; before those with a length only.
+_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)
 
 # Only formats that Pillow decodes in process: it hands EPS, for one, to an external interpreter.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
@@ -129,15 +138,50 @@ def _decode(stream: BinaryIO, file: Path, max_pixels: int) -> Image.Image:
             image = Image.open(stream, formats=formats)
             if image.width * image.height > max_pixels:
                 raise Image.DecompressionBombError
+            _refuse_slow(image, stream, file)
             image.load()
             return _as_tiff_means_it(image, file) if isinstance(image, TiffImageFile) else image
-    except DataError:
+    except (DataError, MemoryError):
         raise
     except Image.DecompressionBombError as error:
         raise DataError(f"'{file}' has more than {max_pixels / 1e6:,.3g} million pixels; save it smaller.") from error
     except Exception as error:  # on a damaged file decoders raise nearly anything
         why = f"it is damaged, cut short, or in a format other than {', '.join(formats)}"
         raise DataError(f"'{file}' cannot be read as an image: {why}; save it again in one of these.") from error
+
+
+def _refuse_slow(image: Image.Image, stream: BinaryIO, file: Path) -> None:
+    """Refuse files that take far longer than their pixels: JPEGs that paint these again and again, and numbers in text.
+
+    Raises:
+        DataError: If it is one.
+    """
+    place = stream.tell()
+    if image.format in ("JPEG", "MPO"):
+        scans = _scans(stream)
+        if scans > MAX_SCANS:
+            raise DataError(
+                f"'{file}' has {scans} scans or more, of which at most {MAX_SCANS} are read; save it again."
+            )
+    elif image.format == "PPM":
+        stream.seek(0)
+        if stream.read(2) in (b"P1", b"P2", b"P3") and image.width * image.height > _PLAIN_PIXELS:
+            raise DataError(f"'{file}' has its pixels as text and is large; save it as a binary PPM, or as PNG.")
+    stream.seek(place)
+
+
+def _scans(stream: BinaryIO) -> int:
+    """How often a JPEG goes over its pixels; counted up to the first that is one too many."""
+    count, place = 0, 2
+    with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        while count <= MAX_SCANS:
+            found = _MARKER.search(content, place)
+            if found is None or found[1] == b"\xd9":
+                break
+            count += found[1] == b"\xda"
+            length = int.from_bytes(content[found.end() : found.end() + 2], "big")
+            place = found.end() + max(2, length)
+    return count
 
 
 def _as_tiff_means_it(image: TiffImageFile, file: Path) -> Image.Image:

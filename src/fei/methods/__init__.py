@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fei.common.lazy import lazy
 from fei.methods._call import Method, MethodCall, called_with
 from fei.methods._options import Option
-from fei.methods._registry import Entry, available, create, describe
+from fei.methods._registry import Entry, available, create, describe, is_control
 
 if TYPE_CHECKING:
     from fei.methods._baseline import Baseline, Task, checked
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HOMES = dict.fromkeys(("Baseline", "Task", "checked"), "_baseline") | {"as_method": "adapters"}
 
 __all__ = ["Baseline", "Entry", "Method", "MethodCall", "Option", "Task"]
-__all__ += ["as_method", "available", "called_with", "checked", "create", "describe"]
+__all__ += ["as_method", "available", "called_with", "checked", "create", "describe", "is_control"]
 __getattr__ = lazy(__name__, _HOMES)
 
 

@@ -13,15 +13,20 @@ import torch
 from torch import Tensor, nn
 
 from fei.common.layout import Layout
+from fei.common.threads import alone_with
 from fei.core.checks import check_call, check_finite, default_rows, explained_failure
 from fei.core.dataflow import Flow, trace
+from fei.core.focus import find_focus
 from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target, check_range, check_score, check_target, evaluate, logits_of
+from fei.core.stream import Stream, find_stream
 from fei.errors import ModelError
 from fei.methods._call import MethodCall, called_with
 from fei.models.layers import feature_layers
 from fei.progress import reporter
 from fei.references import References
+
+_NO_LAYER = "The network has no spatial feature layer; name a layer, or use another method."
 
 
 class Survey:
@@ -55,10 +60,40 @@ class Survey:
 
     @property
     def last_feature_layer(self) -> str:
-        """The name of the deepest of them, where features are taken from by default."""
+        """The name of the deepest of them."""
         if not self.feature_layers:
-            raise ModelError("The network has no spatial feature layer; name a layer, or use another method.")
+            raise ModelError(_NO_LAYER)
         return self.feature_layers[-1]
+
+    @cached_property
+    def feature_layer(self) -> str:
+        """Where features are taken from by default: the deepest feature layer, of a transformer its `token_layer`."""
+        return self.feature_layers[-1] if self.feature_layers else self.token_layer
+
+    @cached_property
+    def token_layer(self) -> str:
+        """The deepest layer of tokens, or of maps with channels last, whose patches have a say in the logits."""
+
+        def score(output: Any) -> Tensor:
+            return logits_of(output, 1).amax(1)
+
+        found = find_focus(self.model, self.flow, self._image, None, score)
+        if found is None or found.grid.layout == "map" or ":" in found.site.name:  # no module's output
+            raise ModelError(_NO_LAYER)
+        return found.site.name
+
+    @property
+    def places(self) -> Sequence[str]:
+        """Layers from which a CAM can be made, the default among them."""
+        try:
+            return [self.token_layer]
+        except ModelError:
+            return self.feature_layers[-1:]
+
+    @cached_property
+    def stream(self) -> Stream:
+        """Its tokens and where it attends to them, if it is a plain transformer."""
+        return find_stream(self.model, self.flow)
 
 
 @dataclass(frozen=True)
@@ -200,7 +235,7 @@ class Baseline(abc.ABC):
     @called_with(MethodCall)
     def __call__(self, call: MethodCall) -> Tensor:
         """Attribution maps (N, 1, H, W); see `fei.methods.Method`."""
-        with torch.inference_mode(False), torch.enable_grad():
+        with alone_with(call.model), torch.inference_mode(False), torch.enable_grad():
             x, given_rows = check_call(call.model, call.inputs, call.batch_size)
             rows = given_rows or (default_rows(x) if self.one_by_one else 1)
             size = 1 if self.one_by_one else max(1, rows // self.rows_per_image)

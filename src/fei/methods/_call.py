@@ -63,6 +63,12 @@ class MethodCall:
     batch_size: int | None = None
     progress: bool | Progress = False
 
+    def __post_init__(self) -> None:
+        """Turn names of classes into indices."""
+        from fei.core.scoring import named_target  # torch is not loaded to list methods
+
+        object.__setattr__(self, "target", named_target(self.model, self.target))
+
 
 class Method(Protocol):
     """What every attribution method can be called as."""

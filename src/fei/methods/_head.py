@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fei.core.dataflow import CallKey, CountingMode, tensors_in
 from fei.core.sites import Site
+from fei.core.tokens import Grid
 from fei.errors import ModelError
 
 # Makes a call behind the site in its own way: called with the function's name, the function and its arguments.
@@ -30,7 +31,7 @@ class Head:
         site: The feature layer.
 
     Attributes:
-        features: The features of the image at the site, (1, C, h, w).
+        features: The features of the image at the site, its rows being the first dimension.
     """
 
     def __init__(self, model: nn.Module, image: Tensor, site: Site) -> None:
@@ -57,12 +58,32 @@ class Head:
             )
 
     def __call__(self, features: Tensor, rewrite: Rewrite | None = None) -> Any:
-        """The network's output for features (R, C, h, w)."""
+        """The network's output for features of R rows."""
         image = self._image.expand(len(features), *self._image.shape[1:])
         player = _Player(self._site, self._recorded, features, rewrite)
         player.depend(image)
         with player:
             return self._model(image)
+
+
+class MapHead:
+    """A head that takes maps, whatever the layout of the features at the site; tokens that are no patches are kept.
+
+    Attributes:
+        features: The features of the image as a map, (1, C, h, w).
+    """
+
+    def __init__(self, head: Head, grid: Grid) -> None:
+        self._head, self._grid = head, grid
+        self.features = grid.to_map(head.features)
+
+    def __call__(self, features: Tensor, rewrite: Rewrite | None = None) -> Any:
+        """The network's output for maps (R, C, h, w)."""
+        values = self._grid.from_map(features)
+        if self._grid.layout == "tokens":
+            patches, own = self._grid.patches, self._head.features.expand(len(features), -1, -1)
+            values = torch.cat([own[:, : patches.start], values[:, patches], own[:, patches.stop :]], 1)
+        return self._head(values, rewrite)
 
 
 class _Following(CountingMode):

@@ -33,7 +33,8 @@ class Entry:
 
     Attributes:
         name: Its name.
-        family: "optimisation", "gradient", "activation", "perturbation", "chance" or "adapter".
+        family: "optimisation", "gradient", "activation", "attention" (for transformers alone), "perturbation", "chance"
+            or "adapter".
         summary: One line about it.
         cost: Passes through the network for one image with the default options, forward + backward, besides a few to
             find the class, the layers and what can be computed faster.
@@ -127,6 +128,16 @@ iia | 10 + 100 heads | activation | heads:IIA | Barkan et al. 2023, arXiv:2310.2
     head gradients integrated over images and activations
 fgvce | 1 + 64 heads per point | activation | heads:FGVCE | Zhang et al. 2025, arXiv:2511.07974
     Shapley values of the points of the last feature map, after FG-VCE
+rollout | 1 + 1 | attention | attention:Rollout | Abnar & Zuidema 2020, arXiv:2005.00928
+    attention patterns of all blocks, multiplied; no class is asked for
+generic-attention | 1 + 1 | attention | attention:GenericAttention | Chefer et al. 2021, arXiv:2103.15679
+    attention patterns times their positive gradients, from block to block
+legrad | 1 + 1 per block | attention | attention:LeGrad | Bousselham et al. 2025, arXiv:2404.03214
+    positive gradients of each block's own score by its attention pattern
+libra | 1 + 1 | attention | libra:Libra | Mehri et al. 2025, arXiv:2411.16760
+    tokens and biases times balanced gradients, over all blocks
+vit-cx | 2 per mask + 0 | attention | vitcx:ViTCX | Xie et al. 2023, arXiv:2211.03064
+    channels of tokens as masks, merged, weighted by the score they keep
 rise | 4000 + 0 | perturbation | masking:RISE | Petsiuk et al. 2018, arXiv:1806.07421
     the mean score of random masks that show a pixel
 extremal-perturbation | 3200 + 3200 | perturbation | extremal:ExtremalPerturbation | Fong et al. 2019, arXiv:1910.08485
@@ -182,6 +193,12 @@ def describe(name: str) -> Entry:
     if entry is None:
         raise InputError(f"Unknown method {name!r}; {suggestion(name, _ENTRIES)}")
     return entry
+
+
+def is_control(name: str) -> bool:
+    """Whether a method is there to be beaten: one that never looks at the network, or FEI without its constraint."""
+    entry = _ENTRIES.get(name.lower())
+    return entry is not None and (entry.family == "chance" or entry.name == "fei-none")
 
 
 def create(name: str, **options: Any) -> Method:

@@ -1,9 +1,11 @@
-"""Anybody's attribution code as a method: functions, captum's classes, torchcam's extractors, by object or by name.
+"""Anybody's attribution code as a method: functions, classes of captum, torchcam and pytorch_grad_cam, or their names.
 
     method = as_method(lambda model, inputs, target: my_maps(model, inputs, target))
     method = as_method(captum.attr.DeepLift)                                    # baselines: the reference R
     method = as_method(lambda model: NoiseTunnel(Saliency(model)), nt_samples=20, stdevs=0.1)
     method = as_method("torchcam.methods:LayerCAM", target_layer="layer4")
+    method = as_method("pytorch_grad_cam:HiResCAM")
+    method = as_method("my_file.py:my_maps")
 
 Every kind is called with one image at a time, in evaluation mode, with gradients on, and with torch's and numpy's
 global generators seeded from the image, so that maps depend on neither the order nor the batch. The network is given
@@ -21,12 +23,16 @@ import copy
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from captum import attr
 from torch import Tensor, nn
 
-from fei.common.random_state import forked_random_state
+from fei.common.consent import check_module
+from fei.common.random_state import lent_random_state
+from fei.common.source_files import import_file
 from fei.common.words import suggestion
 from fei.core.scoring import logits_of
 from fei.errors import InputError
@@ -53,9 +59,11 @@ def as_method(obj: Any, **options: Any) -> Method:
               the output of a layer is upsampled bilinearly;
             - a torchcam extractor class, likewise with `target_layer`. Its map is not normalised, but has the ReLU of
               that class, if any;
-            - a function of the model alone that makes an object of one of these two kinds;
+            - a class of pytorch_grad_cam, likewise with `target_layers`, one of them. Its map is scaled to [0, 1] by
+              that library;
+            - a function of the model alone that makes an object of captum's or torchcam's;
             - a `Baseline` class, or a method, which is returned as it is;
-            - the name of any of them as ``"package.module:object"``.
+            - the name of any of them as ``"package.module:object"`` or ``"path/to/file.py:object"``.
         options: For a function, its further arguments; for a class, those of its constructor and, of captum's, those
             of ``attribute``; for a maker of such objects, those of their ``attribute`` or call.
 
@@ -107,7 +115,7 @@ class _Adapter(Baseline):
 
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
-        with kept_state(task.model), forked_random_state(task.generator("adapter").initial_seed()):
+        with kept_state(task.model), lent_random_state(task.generator("adapter").initial_seed()):
             result, of_layer = self.run(task)
         return checked_maps(result, task.images, self.source, resize=of_layer)
 
@@ -218,6 +226,31 @@ class _TorchcamMethod(_Adapter):
         return self.extract(self.code(task.model, target_layer=layer, **options), task, {}, call)
 
 
+class _GradCamMethod(_Adapter):
+    """A class of pytorch_grad_cam, built for each image on the network with the explained score as its output."""
+
+    def __init__(self, source: str, code: type, options: dict[str, Any]) -> None:
+        built, called = _parameters(code), _parameters(code.__call__)
+        own = {"model", "self", "input_tensor", "targets"}
+        known = {name: p for name, p in (called | built).items() if name not in own}
+        _check_options(source, options, known, [])
+        self._called = {name: value for name, value in options.items() if name in called}
+        super().__init__(source, code, {name: value for name, value in options.items() if name not in called})
+
+    def run(self, task: Task) -> tuple[Any, bool]:
+        options = dict(self.options)
+        given = options.pop("target_layers", None)
+        layers = given if isinstance(given, (list, tuple)) else [given]
+        if len(layers) != 1:
+            raise InputError(f"{self.source} is given {len(layers)} layers; name one layer.")
+        name, call = layer_name(task.survey, layers[0], self.source)
+        layer = task.model.get_submodule(name)
+        check_layer(task.model, layer, task.images, self.source, call=call, keeps_values=False)
+        cam = self.code(_Scored(task, task.model), target_layers=[layer], **options)
+        # a target of that library takes one row of the output, and here that is the score itself
+        return cam(input_tensor=task.images.detach(), targets=[lambda row: row], **self._called), True
+
+
 class _Scored(nn.Module):
     """A network whose output is the explained score of each row, all rows being versions of one image."""
 
@@ -237,9 +270,11 @@ def _from_class(kind: type, source: str, options: dict[str, Any]) -> Method:
         return _CaptumMethod(source, kind, options)
     if _is_extractor(kind):
         return _TorchcamMethod(source, kind, options)
+    if "target_layers" in _parameters(kind) and {"input_tensor", "targets"} <= set(_parameters(kind.__call__)):
+        return _GradCamMethod(source, kind, options)  # told by its interface, as pytorch_grad_cam need not be there
     raise InputError(
-        f"{source} is neither a captum Attribution class nor a torchcam extractor class; pass a function (model, "
-        "inputs, target)."
+        f"{source} is no class of captum, torchcam or pytorch_grad_cam that is known; pass a function (model, inputs, "
+        "target)."
     )
 
 
@@ -280,11 +315,15 @@ def _check_options(
 
 def _load(name: str) -> Any:
     """The object that ``"package.module:object"`` names."""
-    path, _, attribute = name.partition(":")
+    path, _, attribute = name.rpartition(":")  # a path may begin with a drive
     if not path or not attribute:
-        raise InputError(f"{name!r} names no object; the form is package.module:object.")
+        raise InputError(f"{name!r} names no object; the form is package.module:object or file.py:object.")
+    if path.endswith(".py") and not Path(path).is_file():
+        raise InputError(f"There is no method file '{path}'; check the path.")
+    if not path.endswith(".py"):
+        check_module(path, attribute)
     try:
-        found: Any = importlib.import_module(path)
+        found: Any = import_file(Path(path), attribute, "_fei_method_") if path.endswith(".py") else _imported(path)
     except ImportError as error:
         raise InputError(f"{name!r} cannot be imported ({error}); check the name and what is installed.") from error
     for part in attribute.split("."):
@@ -292,6 +331,18 @@ def _load(name: str) -> Any:
             raise InputError(f"{path!r} has no {part!r}; {suggestion(part, dir(found), 'check the name.')}")
         found = getattr(found, part)
     return found
+
+
+def _imported(path: str) -> ModuleType:
+    try:
+        return importlib.import_module(path)
+    except RuntimeError as error:
+        if "operator torchvision::" not in str(error):
+            raise
+        from fei.models.sources import import_torchvision
+
+        import_torchvision()  # which it needs, and which does not fit torch without help here
+        return importlib.import_module(path)
 
 
 def _name(obj: Any) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,19 +14,28 @@ from torch.nn import functional as F
 
 from fei.core.dataflow import uncompiled
 from fei.core.scoring import Score
-from fei.core.sites import Site, find_layer, resolve_name, several_calls
+from fei.core.sites import find_layer, resolve_name, several_calls
 from fei.errors import InputError, ModelError
 from fei.methods._baseline import Baseline, Task
+from fei.methods._head import Head, MapHead
+from fei.methods._places import is_plain_map, no_places, places_at
 
 
-def cam_site(task: Task, layer: str | None) -> Site:
-    """Where the features are: the named layer, or the last spatial feature map of the network."""
-    return find_layer(task.model, task.survey.flow, _layer_name(task, layer))
+def cam_head(task: Task, layer: str | None, images: Tensor) -> MapHead:
+    """The part of the network behind the named layer, or behind the last spatial feature map, on maps of features."""
+    name = task.survey.feature_layer if layer is None else _checked(layer)
+    site = find_layer(task.model, task.survey.flow, name)
+    grid = places_at(task.survey.flow, site)
+    if layer is None and (grid is None or grid.layout != "map"):
+        name = task.survey.feature_layer = task.survey.token_layer
+        site = find_layer(task.model, task.survey.flow, name)
+        grid = places_at(task.survey.flow, site)
+    if grid is None:
+        raise no_places(name, "what forms no grid", task.survey.places)
+    return MapHead(Head(task.model, images, site), grid)
 
 
-def _layer_name(task: Task, layer: str | None) -> str:
-    if layer is None:
-        return task.survey.last_feature_layer
+def _checked(layer: Any) -> str:
     if not isinstance(layer, str):
         raise InputError(f"`layer` must be the name of a module; got {layer!r}; see model.named_modules().")
     return layer
@@ -32,7 +43,8 @@ def _layer_name(task: Task, layer: str | None) -> str:
 
 def features_at(task: Task, layer: str | None) -> Tensor:
     """Activations A of a layer, (n, C, h, w), from one forward pass without a gradient."""
-    return _observed(task, layer, differentiate=False)[0]
+    features, _, to_map = _observed(task, layer, differentiate=False)
+    return to_map(features)
 
 
 def features_and_gradients(task: Task, layer: str | None) -> tuple[Tensor, Tensor]:
@@ -40,38 +52,62 @@ def features_and_gradients(task: Task, layer: str | None) -> tuple[Tensor, Tenso
 
     Up to the layer the pass keeps no graph: what is behind it is all that the gradient goes through.
     """
-    features, output = _observed(task, layer, differentiate=True)
+    features, output, to_map = _observed(task, layer, differentiate=True)
     (gradients,) = torch.autograd.grad(task.phi(output).sum(), features)
-    return features.detach(), gradients
+    if layer is not None and features.ndim == 3 and gradients.any() and not to_map(gradients).any():
+        hint = f"name another, such as {task.survey.token_layer}"
+        raise ModelError(f"Of the tokens of {layer!r} only those that are no patches matter to the score; {hint}.")
+    return to_map(features.detach()), to_map(gradients)
 
 
-def _observed(task: Task, layer: str | None, *, differentiate: bool) -> tuple[Tensor, Any]:
-    """What one call of a layer returns in a pass on the images, and the network's output.
+def _observed(task: Task, layer: str | None, *, differentiate: bool) -> tuple[Tensor, Any, Callable[[Tensor], Tensor]]:
+    """What one call of a layer returns in a pass on the images, the network's output, and what makes maps of it.
 
-    A hook on the module itself: for one layer that is known by name it costs nothing, where tracing would take a pass.
+    A convolutional network is not traced for it; tokens, and maps with channels last, need to know their places.
 
     Args:
         task: The images.
         layer: A module's name, with "#call" where one call of several is meant; the last feature layer if ``None``.
         differentiate: Whether a graph begins at the value: the network goes on with a copy of what is kept.
     """
-    name, mark, call = _layer_name(task, layer).partition("#")
+    name = task.survey.feature_layer if layer is None else _checked(layer)
+    value, output = _watched(task, name, differentiate=differentiate)
+    if is_plain_map(value, task.images):
+        return value, output, lambda values: values
+    if layer is None and name != task.survey.token_layer:
+        task.survey.feature_layer = name = task.survey.token_layer
+        value, output = _watched(task, name, differentiate=differentiate)
+    grid = places_at(task.survey.flow, find_layer(task.model, task.survey.flow, name))
+    if grid is None:
+        raise no_places(name, f"shape {tuple(value.shape)}", task.survey.places)
+    return value, output, grid.to_map
+
+
+def _watched(task: Task, layer: str, *, differentiate: bool) -> tuple[Tensor, Any]:
+    """What one call of a layer returns, and the network's output.
+
+    A hook on the module itself: for one layer that is known by name it costs nothing, where tracing would take a pass.
+    """
+    name, mark, call = layer.partition("#")
     if mark and not call.isdecimal():
         raise InputError(
             f"The layer {name + mark + call!r} is no module's name, nor has it a call's number; change it."
         )
     name = resolve_name(name, [known for known, _ in task.model.named_modules()])
-    calls = 0
+    calls, thread = 0, threading.get_ident()
     kept: list[Tensor] = []
+    wrong: list[str] = []
 
     def keep(module: nn.Module, args: Any, output: Any) -> Tensor | None:
         nonlocal calls
+        if threading.get_ident() != thread:  # somebody else uses the network
+            return None
         number, calls = calls, calls + 1
         if kept or (mark and int(call) != number):
             return None
-        if not isinstance(output, Tensor) or output.ndim != 4:
-            got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
-            raise ModelError(f"The layer {name!r} gives {got}; a CAM needs feature maps (N, C, h, w), name another.")
+        if not isinstance(output, Tensor) or output.ndim not in (3, 4):
+            wrong.append(f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}")
+            return None
         kept.append(output.detach().clone())
         if not differentiate:
             return None
@@ -86,6 +122,8 @@ def _observed(task: Task, layer: str | None, *, differentiate: bool) -> tuple[Te
         handle.remove()
     if not mark and calls > 1:
         raise several_calls(name, calls)
+    if wrong:
+        raise no_places(name, wrong[0], task.survey.places)
     if not kept:
         raise ModelError(
             f"The layer {name!r} ran {calls} time(s) and the call that is meant was not among them; name another layer."
@@ -106,7 +144,7 @@ class GradientCAM(Baseline):
     the published one.
 
     Args:
-        layer: Module whose output is A; by default the last spatial feature map.
+        layer: Module whose output is A, a map or tokens that form a grid; by default the last spatial feature map.
         relu: Apply the final ReLU.
         score: s, "logit" as in the originals, or "softmax".
     """

@@ -14,8 +14,8 @@ from fei.core.dataflow import ACTIVATIONS
 from fei.core.scoring import Score
 from fei.errors import InputError
 from fei.methods._baseline import Baseline, Task, checked
-from fei.methods._head import Head
-from fei.methods.cam import cam_site, upsample
+from fei.methods._head import MapHead
+from fei.methods.cam import cam_head, upsample
 
 _FLAT = 1e-7  # below this difference from the baseline a nonlinearity passes its plain derivative
 
@@ -51,7 +51,7 @@ class FGVCE(Baseline):
     @torch.no_grad()
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
-        head = Head(task.model, task.images, cam_site(task, self.layer))
+        head = cam_head(task, self.layer, task.images)
         size = head.features.shape[2:]
         points = size[0] * size[1]
         generator = task.generator("permutations")
@@ -63,7 +63,7 @@ class FGVCE(Baseline):
             task.advance(2 * (pair + 1) / self.permutations)
         return upsample(values.view(1, *size), task.images)
 
-    def _contributions(self, task: Task, head: Head, order: Tensor) -> Tensor:
+    def _contributions(self, task: Task, head: MapHead, order: Tensor) -> Tensor:
         """What each point in an order adds to the score of those before it."""
         points = len(order)
         rank = torch.empty_like(order).scatter_(0, order, torch.arange(points, device=order.device))
@@ -103,10 +103,9 @@ class IIA(Baseline):
 
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
-        site = cam_site(task, self.layer)
         total = torch.zeros((), device=task.images.device)
         for step in range(1, self.outer + 1):
-            head = Head(task.model, task.images * (step / self.outer), site)
+            head = cam_head(task, self.layer, task.images * (step / self.outer))
             for features in self._path(head.features).split(task.rows):
                 leaf = features.detach().requires_grad_()
                 (gradient,) = torch.autograd.grad(task.phi(head(leaf), copies=len(leaf)).sum(), leaf)
@@ -131,9 +130,9 @@ class LiftCAM(Baseline):
     Jung & Oh 2021, "Towards better explanations of class activation mapping". DeepLIFT with the Rescale rule (Shrikumar
     et al. 2017) through the head: a nonlinearity y = f(z) passes the multiplier Δy/Δz between the features and the zero
     baseline instead of its derivative; everything else passes its gradient, which is exact for what is linear, and for
-    max-pooling of non-negative features over a zero baseline. On a head of pooling and one linear layer,
-    c_k = w_k·mean(A_k). One forward pass, and one forward and backward pass of the head. Written from the papers:
-    captum's DeepLift needs modules that are used once.
+    max-pooling of non-negative features over a zero baseline, but not for attention and LayerNorm behind tokens. On a
+    head of pooling and one linear layer, c_k = w_k·mean(A_k). One forward pass, and one forward and backward pass of
+    the head. Written from the papers: captum's DeepLift needs modules that are used once.
 
     Args:
         layer: Module whose output is A; by default the last spatial feature map.
@@ -149,7 +148,7 @@ class LiftCAM(Baseline):
 
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
-        head = Head(task.model, task.images, cam_site(task, self.layer))
+        head = cam_head(task, self.layer, task.images)
         features = head.features
         # the features and their baseline go through the head together, so that each nonlinearity sees both
         pair = torch.cat([features, torch.zeros_like(features)]).requires_grad_()

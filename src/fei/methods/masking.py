@@ -164,7 +164,7 @@ class ScoreCAM(Baseline):
         varying = (flat.amin(1) < flat.amax(1)).nonzero()[:, 0]
 
         def masks(index: Tensor) -> Tensor:
-            return _unit_range(upsample(features[varying[index]], task.images))[:, None]
+            return unit_range(upsample(features[varying[index]], task.images))[:, None]
 
         scores = [batch for _, batch in scores_under(masks, len(varying), task, fill_of(task, self.fill))]
         weights = features.new_zeros(len(features))
@@ -174,7 +174,7 @@ class ScoreCAM(Baseline):
         return weights
 
 
-def _unit_range(maps: Tensor) -> Tensor:
+def unit_range(maps: Tensor) -> Tensor:
     """Maps (n, H, W) scaled to [0, 1], each by its own extremes."""
     low, high = maps.amin((1, 2), keepdim=True), maps.amax((1, 2), keepdim=True)
     # a channel that varies by rounding alone may not vary any more once it is upsampled

@@ -14,7 +14,7 @@ from captum import attr
 from skimage.segmentation import slic
 from torch import Tensor
 
-from fei.common.random_state import forked_random_state
+from fei.common.random_state import lent_random_state
 from fei.core.checks import check_count, is_count
 from fei.core.scoring import Score
 from fei.errors import InputError, ModelError
@@ -132,7 +132,7 @@ class KernelShap(Baseline):
                 f"`samples` is {self.samples}, too few to solve for {count} segments; raise it or lower `segments`."
             )
         method = attr.KernelShap(task.scored(self.samples))
-        with forked_random_state(task.generator("kernel-shap").initial_seed()):  # captum draws from the global state
+        with lent_random_state(task.generator("kernel-shap").initial_seed()):  # captum draws from the global state
             values: Tensor = method.attribute(
                 task.images,
                 baselines=task.reference.expand_as(task.images),

@@ -5,6 +5,7 @@ means, `declared` lists all.
 """
 
 from fei.metrics.agreement import agreement_matrix, iou_at, rank_correlation
+from fei.metrics.attention import Divergence, attention_divergence
 from fei.metrics.black_image import BlackImage, black_image, wilson_interval
 from fei.metrics.complexity import gini, rank_total_variation
 from fei.metrics.confidence import average_drop, average_increase, road
@@ -23,10 +24,12 @@ from fei.metrics.trust import (
     ComplexityRise,
     Likeness,
     Stability,
+    WeightSensitivity,
     class_sensitivity,
     classifier_randomization,
     emprt,
     stability,
+    weight_sensitivity,
 )
 
 HIGHER_IS_BETTER = {name: metric.higher_is_better for name, metric in declared().items()}
@@ -38,6 +41,7 @@ __all__ = [
     "ComplexityRise",
     "Cost",
     "Curve",
+    "Divergence",
     "Evaluation",
     "GridPointing",
     "Likeness",
@@ -48,7 +52,9 @@ __all__ = [
     "Stability",
     "Subject",
     "Summary",
+    "WeightSensitivity",
     "agreement_matrix",
+    "attention_divergence",
     "average_drop",
     "average_increase",
     "black_image",
@@ -78,5 +84,6 @@ __all__ = [
     "rank_total_variation",
     "road",
     "stability",
+    "weight_sensitivity",
     "wilson_interval",
 ]

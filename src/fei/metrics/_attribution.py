@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fei.core.checks import check_finite, explained_failure
-from fei.core.scoring import Target, check_target, logits_of
+from fei.core.scoring import Target, check_target, logits_of, named_target
 from fei.errors import InputError
 from fei.methods import Method, create
 from fei.metrics.perturbation import check_maps
@@ -66,7 +66,7 @@ def class_logits(model: nn.Module, x: Tensor, rows: int) -> Tensor:
     return logits
 
 
-def chosen_classes(logits: Tensor, target: Target) -> Tensor:
+def chosen_classes(model: nn.Module, logits: Tensor, target: Target) -> Tensor:
     """The class of each image that is explained: the top one where none is given."""
-    given = check_target(target, len(logits), logits.shape[1])
+    given = check_target(named_target(model, target), len(logits), logits.shape[1])
     return logits.argmax(1) if given is None else given.to(logits.device)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fei.common.layout import Layout
 from fei.core.checks import check_batch_size, check_inputs, check_mode, default_rows, explained_failure
-from fei.core.scoring import Score, Target, check_score, check_target, evaluate, logits_of
+from fei.core.scoring import Score, Target, check_score, check_target, evaluate, logits_of, named_target
 from fei.errors import ModelError
 
 
@@ -44,7 +44,7 @@ class ClassScores:
         with torch.no_grad():
             logits = torch.cat([logits_of(self._run(chunk), len(chunk)) for chunk in self.inputs.split(self.rows)])
         check_score(score, logits.shape[1])
-        given = check_target(target, len(self.inputs), logits.shape[1])
+        given = check_target(named_target(model, target), len(self.inputs), logits.shape[1])
         chosen = logits.argmax(1) if given is None else given.to(logits.device)
         self.chosen = chosen.cpu()
         self.original = _finite(evaluate(logits, target, chosen, score))

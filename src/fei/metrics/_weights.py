@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from fei.common.random_state import forked_random_state
+from fei.common.random_state import lent_random_state
 from fei.core.checks import explained_failure
 from fei.core.dataflow import WatchingMode, tensors_in
 from fei.core.randomness import generator_for
@@ -58,7 +58,7 @@ class Layer:
         if _resets(self.module):
             # a copy, since some modules reset their children too; on the CPU, where every machine draws the same
             twin: Any = copy.deepcopy(self.module).cpu()
-            with forked_random_state(generator.initial_seed()):
+            with lent_random_state(generator.initial_seed()):
                 twin.reset_parameters()
             drawn = dict(twin.named_parameters(recurse=False))
         return {

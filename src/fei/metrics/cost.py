@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -66,17 +67,18 @@ def measure_cost(model: nn.Module, call: Callable[[], Result]) -> tuple[Result, 
 
 @contextmanager
 def _counted(model: nn.Module) -> Iterator[dict[str, int]]:
-    counts = {"forwards": 0, "backwards": 0}
+    counts, thread = {"forwards": 0, "backwards": 0}, threading.get_ident()  # others may use the network too
     on_outputs: list[Any] = []
 
     def entered(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        counts["forwards"] += _rows((args, kwargs))
+        if threading.get_ident() == thread:
+            counts["forwards"] += _rows((args, kwargs))
 
     def left(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         rows = _rows((args, kwargs))
         # one tensor stands for all: a gradient is counted once, also where a network has auxiliary outputs
         tensor = next((t for t in _tensors(output) if t.requires_grad), None)
-        if tensor is not None:
+        if tensor is not None and threading.get_ident() == thread:
 
             def came_back(gradient: Tensor) -> None:
                 counts["backwards"] += rows

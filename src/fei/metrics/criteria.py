@@ -34,11 +34,17 @@ class Criterion:
         return self.holds if good else self.fails
 
 
+def criterion(metric: str) -> Criterion:
+    """What is asked of a metric."""
+    return next(one for one in CRITERIA if one.metric == metric)
+
+
 CRITERIA = (
     Criterion("random_class", "class", 0.4, "about its class", "hardly depends on the class"),
     Criterion("runner_up", "class", 0.7, "tells the runner-up apart", "hardly tells the runner-up apart"),
     Criterion("stability", "seed", 0.9, "stable", "depends on the seed"),
     Criterion("classifier_randomization", "weights", 0.4, "depends on the weights", "hardly depends on the classifier"),
+    Criterion("cascade", "weights", 0.4, "changes with its layers", "hardly changes with its layers"),
     Criterion("emprt", "weights", 0.01, "simpler than without the weights", "no simpler than without the weights"),
     Criterion("grid_rank", "place", 0.05, "points at its class", "does not point at its class"),
 )

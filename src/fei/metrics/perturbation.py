@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from fei.core.dropping import Sequencing
+from fei.core.folding import Folding
 from fei.core.randomness import image_digest
 from fei.errors import InputError
 from fei.metrics._maps import check_real
-from fei.protocols import Averaged, Protocol
-from fei.references import References, ReferenceSpec
+from fei.protocols import Averaged, LeftOut, Protocol
+from fei.references import References, ReferenceSpec, normalised_zero
 
 
 def check_maps(maps: Tensor, inputs: Tensor) -> Tensor:
@@ -73,6 +75,9 @@ class Perturbations:
         curves: Sequence[str],
     ) -> None:
         self._inputs = inputs
+        self._tokens = Sequencing.of(model, inputs[:1]) if protocol.drops_tokens else None
+        if self._tokens is not None:
+            maps = self._tokens.means(maps)
         digests = [image_digest(image) for image in inputs]
         channels = inputs.shape[1]
         self.total = maps[0].numel() * (channels if protocol.per_value else 1)
@@ -104,37 +109,73 @@ class Perturbations:
         return len(self.counts) == 2 and self._same and all(self.total in counts for counts in self.counts.values())
 
     def rows(self, image: int) -> list[PerturbedRow]:
-        """The perturbed images that have to pass the network: not the original, and a shared end only once."""
-        return [
+        """The perturbed images that have to pass the network: not the original, and a shared end only once.
+
+        Where tokens are dropped, those of one length follow one another.
+        """
+        found = [
             PerturbedRow(image, curve, point, fill)
             for curve, counts in self.counts.items()
             for fill in range(self.fills)
             for point, n in enumerate(counts)
             if n > 0 and not (self.shares_end and curve == "deletion" and n == self.total)
         ]
+        return found if self._tokens is None else sorted(found, key=self._replaced)
+
+    def batches(self, rows: Sequence[PerturbedRow], size: int) -> Iterator[list[PerturbedRow]]:
+        """Rows that can pass the network together, at most `size` of them: sequences in a batch have one length."""
+        first = 0
+        for place in range(1, len(rows) + 1):
+            longer = place < len(rows) and place - first < size
+            if longer and (self._tokens is None or self._replaced(rows[place]) == self._replaced(rows[first])):
+                continue
+            yield list(rows[first:place])
+            first = place
+
+    def _replaced(self, row: PerturbedRow) -> int:
+        return self.counts[row.curve][row.point]
 
     def make(self, rows: Sequence[PerturbedRow]) -> Tensor:
-        """The perturbed images of some rows."""
+        """The perturbed images of some rows; where tokens are dropped, the images as they are, see `folding`."""
+        index = torch.tensor([row.image for row in rows], device=self._inputs.device)
+        x = self._inputs[index]
+        if self._tokens is not None:
+            return x
+        fill = torch.stack([self._fills[row.fill][row.curve][row.image] for row in rows])
+        return torch.where(self.replaced(rows).view(-1, *self._shape), fill, x)
+
+    def folding(self, rows: Sequence[PerturbedRow]) -> Folding | None:
+        """What is exchanged in the pass of a batch of rows, so that tokens are dropped."""
+        if self._tokens is None:
+            return None
+        kept = ~self.replaced(rows)
+        return self._tokens.keeping(kept.nonzero()[:, 1].view(len(rows), -1))
+
+    def kept_pixels(self, rows: Sequence[PerturbedRow]) -> Tensor:
+        """What share of each pixel of some rows is kept, (rows, H, W): 0 or 1 unless single values are replaced."""
+        return (~self.replaced(rows)).view(len(rows), *self._shape).float().mean(1)
+
+    def replaced(self, rows: Sequence[PerturbedRow]) -> Tensor:
+        """Which values, pixels or patches of some rows are replaced, (rows, total)."""
         device = self._inputs.device
         index = torch.tensor([row.image for row in rows], device=device)
         # deletion replaces ranks below n; insertion, which replaces the bottom n, ranks from total − n on
         edges = torch.tensor(
-            [n if j.curve == "deletion" else self.total - n for j in rows for n in [self.counts[j.curve][j.point]]],
+            [n if row.curve == "deletion" else self.total - n for row in rows for n in [self._replaced(row)]],
             device=device,
         )
         deletes = torch.tensor([row.curve == "deletion" for row in rows], device=device)
-        above = self._ranks[index] < edges[:, None]
-        replaced = (above == deletes[:, None]).view(-1, *self._shape)
-        x = self._inputs[index]
-        fill = torch.stack([self._fills[row.fill][row.curve][row.image] for row in rows])
-        return torch.where(replaced, fill, x)
+        return (self._ranks[index] < edges[:, None]) == deletes[:, None]
 
     def _replacements(
         self, protocol: Protocol, model: nn.Module, reference: ReferenceSpec, digests: list[str], seed: int
     ) -> list[dict[str, Tensor]]:
         spec = protocol.replacement
-        if isinstance(spec, tuple | Averaged) and reference is not None:
+        if isinstance(spec, tuple | Averaged | LeftOut) and reference is not None:
             raise InputError(f"Protocol {protocol.id} fixes what replaces pixels; leave `reference` out.")
+        if isinstance(spec, LeftOut):  # only to be looked at: nothing is painted
+            self._same = True
+            return [dict.fromkeys(self.counts, normalised_zero(self._inputs, model))]
         if isinstance(spec, Averaged):
             self._same = True
             return [dict.fromkeys(self.counts, make(self._inputs, model)) for make in spec.makers]

@@ -190,7 +190,7 @@ def maps_by_stage(
         if callable(target):
             chosen = torch.full((len(x),), -1)
         else:
-            chosen = chosen_classes(class_logits(twin, x, rows or default_rows(x)), target)
+            chosen = chosen_classes(twin, class_logits(twin, x, rows or default_rows(x)), target)
         explained = target if callable(target) else chosen
         made = [] if maps is None else [check_maps(maps, x)[:, None]]
         with reporter(progress, (len(chosen_layers) + 1 - len(made)) * UNITS) as tick:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fei.common.random_state import forked_random_state
+from fei.common.random_state import lent_random_state
 from fei.core.checks import check_count, check_size, only
 from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target
@@ -72,7 +72,7 @@ def infidelity(
         source = generator_for(seed_of(generator), image_digest(image), "infidelity")
         perturb = perturbation if callable(perturbation) else _gaussian(float(perturbation), source)
         single = image[None].cpu().double()  # captum subtracts large sums from each other: not in single precision
-        with forked_random_state(source.initial_seed()):
+        with lent_random_state(source.initial_seed()):
             value = metrics.infidelity(
                 _score_of(network, number),
                 perturb,
@@ -125,7 +125,7 @@ def max_sensitivity(
     for number, image in enumerate(network.inputs):
         source = generator_for(seed_of(generator), image_digest(image), "max_sensitivity")
         fixed = target if callable(target) else network.chosen[number]
-        with forked_random_state(source.initial_seed()):
+        with lent_random_state(source.initial_seed()):
             value = metrics.sensitivity_max(
                 _maps_of(method, model, fixed),
                 image[None],

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fei.core.checks import layout_of
+from fei.core.tokens import Grid
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,10 @@ class Similarity:
         relevant_mse: The squared difference again, each element with the weight that it has for the class; ``None``
             where no weights were asked for.
         relevant_cosine: The cosine likewise.
+        cls_mse: Of the class token alone; ``None`` where the layer holds no tokens, or no class token among them.
+        cls_cosine: The cosine likewise.
+        patch_mse: Of the patches' tokens alone; ``None`` where the layer holds no tokens.
+        patch_cosine: The cosine likewise.
     """
 
     mse: Tensor
@@ -28,11 +33,36 @@ class Similarity:
     pearson: Tensor
     relevant_mse: Tensor | None = None
     relevant_cosine: Tensor | None = None
+    cls_mse: Tensor | None = None
+    cls_cosine: Tensor | None = None
+    patch_mse: Tensor | None = None
+    patch_cosine: Tensor | None = None
 
     @property
     def numbers(self) -> dict[str, Tensor]:
         """Those that were measured, by their names."""
         return {name: values for name, values in vars(self).items() if values is not None}
+
+
+def measures(relevance: bool, grid: Grid | None) -> list[str]:
+    """The names of what is measured at a layer: with weights or without, and of tokens also apart."""
+    weighted = ["relevant_mse", "relevant_cosine"] if relevance else []
+    kinds = [] if grid is None else ["patch"] if grid.class_token is None else ["cls", "patch"]
+    return ["mse", "cosine", "pearson", *weighted, *(f"{kind}_{name}" for kind in kinds for name in ("mse", "cosine"))]
+
+
+def tokens_apart(original: Tensor, perturbed: Tensor, grid: Grid) -> dict[str, Tensor]:
+    """MSE and cosine of the class token, if there is one, and of the patches.
+
+    Args:
+        original: Tokens (T, C).
+        perturbed: Those of R perturbed images, (R, T, C).
+        grid: Which of them are patches.
+    """
+    parts = {"patch": similarity(original[grid.patches], perturbed[:, grid.patches])}
+    if grid.class_token is not None:
+        parts["cls"] = similarity(original[grid.class_token], perturbed[:, grid.class_token])
+    return {f"{kind}_{name}": part.numbers[name] for kind, part in parts.items() for name in ("mse", "cosine")}
 
 
 def relevance_weighted(original: Tensor, perturbed: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

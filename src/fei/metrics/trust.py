@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Unpack
 
 import torch
@@ -19,6 +19,7 @@ from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Target, top_classes
 from fei.errors import InputError
 from fei.metrics._attribution import UNITS, AnyMethod, attribution, chosen_classes, class_logits
+from fei.metrics._weights import Layer
 from fei.metrics.agreement import agreement_matrix, rank_correlation
 from fei.metrics.complexity import histogram_entropy
 from fei.metrics.declaration import Metric
@@ -97,6 +98,23 @@ class ComplexityRise:
     flat: Tensor
 
 
+@dataclass(frozen=True)
+class WeightSensitivity:
+    """How maps change as the network loses its weights, from the logits down.
+
+    Attributes:
+        classifier: After the classifier alone, see `classifier_randomization`; lower is better.
+        cascade: The mean over all stages; lower is better. A map counts as flat where one of the stages does.
+        complexity: After all layers, see `emprt`.
+        layers: The names of the layers that each stage took the weights of, beside those before it.
+    """
+
+    classifier: Likeness
+    cascade: Likeness
+    complexity: ComplexityRise
+    layers: list[list[str]]
+
+
 def class_sensitivity(
     model: nn.Module,
     method: AnyMethod,
@@ -133,7 +151,7 @@ def class_sensitivity(
     logits = class_logits(model, x, rows or default_rows(x))
     if logits.shape[1] < 2:
         raise InputError("This network has a single logit and thus no other class; give one with two or more.")
-    chosen, probabilities = chosen_classes(logits, target), logits.double().softmax(1)
+    chosen, probabilities = chosen_classes(model, logits, target), logits.double().softmax(1)
     others = probabilities.scatter(1, chosen[:, None], -1)
     runner_up = top_classes(others, 1)[1][:, 0]
     drawn = torch.stack([_absent(row, image, seed_of(generator)) for row, image in zip(others, x, strict=True)])
@@ -187,7 +205,9 @@ def stability(
     if len(variants) < 2:
         raise InputError("There is nothing to compare; give at least two seeds or two references.")
     attributes = [attribution(method, given, torch.Generator().manual_seed(seed), rows) for seed, given in variants]
-    explained = target if callable(target) else chosen_classes(class_logits(model, x, rows or default_rows(x)), target)
+    explained = target
+    if not callable(target):
+        explained = chosen_classes(model, class_logits(model, x, rows or default_rows(x)), target)
     found = [] if maps is None else [check_maps(maps, x)[:, None]]
     with reporter(progress, (len(variants) - len(found)) * UNITS) as tick:
         for attribute in attributes[len(found) :]:
@@ -231,9 +251,37 @@ def emprt(model: nn.Module, method: AnyMethod, inputs: Tensor, **options: Unpack
         options: See `fei.metrics.randomization.StageOptions`.
     """
     staged = maps_by_stage(model, method, inputs, lambda layers: [layers], **options)
-    before, after = map(histogram_entropy, staged.maps)
-    rise = torch.where(before > 0, (after - before) / before, 0.0)
-    return ComplexityRise(rise, before, after, _flat(*staged.maps))
+    return _complexity_rise(*staged.maps)
+
+
+def weight_sensitivity(
+    model: nn.Module, method: AnyMethod, inputs: Tensor, *, stages: int = 4, **options: Unpack[StageOptions]
+) -> WeightSensitivity:
+    """Cascading randomisation in a few stages, with `classifier_randomization` and `emprt` read off the same maps.
+
+    The first stage re-initialises the classifier and the last all layers; those between divide the layers evenly. Every
+    stage keeps what the stages before it did (Adebayo et al., NeurIPS 2018).
+
+    Args:
+        model: The classifier, in evaluation mode; never changed.
+        method: A name, a method, or any callable on (model, inputs, target) that returns maps (N, 1, H, W).
+        inputs: Images (N, C, H, W).
+        stages: How many, at least two; fewer where there are fewer layers.
+        options: See `fei.metrics.randomization.StageOptions`.
+    """
+    check_count("stages", stages, 2)
+
+    def divided(layers: Sequence[Layer]) -> list[Sequence[Layer]]:
+        ends = sorted({1 + (len(layers) - 1) * number // (stages - 1) for number in range(stages)})
+        return [layers[start:end] for start, end in pairwise([0, *ends])]
+
+    staged = maps_by_stage(model, method, inputs, divided, **options)
+    original, *later = staged.maps
+    alike = [_likeness(original, each) for each in later]
+    cascade = Likeness(
+        torch.stack([each.correlation for each in alike]).mean(0), torch.stack([each.flat for each in alike]).any(0)
+    )
+    return WeightSensitivity(alike[0], cascade, _complexity_rise(original, later[-1]), staged.layers)
 
 
 METRICS = (
@@ -241,6 +289,7 @@ METRICS = (
     Metric("runner_up", "ρ with the runner-up", False, "class_sensitivity"),
     Metric("stability", "ρ between seeds", True),
     Metric("classifier_randomization", "ρ, classifier redrawn", False),
+    Metric("cascade", "ρ, layers redrawn in turn", False),
     Metric("emprt", "rise of complexity", True),
 )
 
@@ -252,6 +301,12 @@ def _absent(others: Tensor, image: Tensor, seed: int) -> Tensor:
     pool = order[: faint or max(1, len(order) // 2)].sort().values
     draw = torch.randint(len(pool), (), generator=generator_for(seed, image_digest(image), "absent class"))
     return pool[draw]
+
+
+def _complexity_rise(maps: Tensor, others: Tensor) -> ComplexityRise:
+    before, after = histogram_entropy(maps), histogram_entropy(others)
+    rise = torch.where(before > 0, (after - before) / before, 0.0)
+    return ComplexityRise(rise, before, after, _flat(maps, others))
 
 
 def _likeness(maps: Tensor, others: Tensor) -> Likeness:

@@ -72,6 +72,9 @@ class Classifier(nn.Module):
     pixel_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
     mean: Tensor
     std: Tensor
+    files: tuple[str, ...] = ()  # of the code that built it, where it is a user's own
+    remarks: tuple[str, ...] = ()  # sentences on how it was loaded that a user of it should know
+    told: bool = False  # whether mean and std were said by who asked, and not by who made the network
 
     def __init__(
         self,
@@ -88,6 +91,26 @@ class Classifier(nn.Module):
         spec: str = "",
     ) -> None:
         super().__init__()
+        self.network, self.spec = network, spec
+        self.training = network.training  # a network in evaluation mode stays one
+        self.describe(mean, std, input_size, resize, interpolation, squash, labels)
+        self._feature_layers = None if feature_layers is None else self._named_layers(feature_layers)
+
+    def describe(
+        self,
+        mean: Sequence[float] | None,
+        std: Sequence[float] | None,
+        input_size: int,
+        resize: int | None,
+        interpolation: str,
+        squash: bool,
+        labels: Sequence[str] | None,
+    ) -> None:
+        """Say what images the network was trained on, and what its classes are called; as of the class.
+
+        Raises:
+            InputError: If one of these does not fit the others.
+        """
         if (mean is None) != (std is None):
             raise InputError("One of mean and std is missing; give both or neither.")
         if not _is_side(input_size):
@@ -97,7 +120,6 @@ class Classifier(nn.Module):
             raise InputError(f"`resize` is {resize!r}; give a side in pixels, at least `input_size`, {input_size}.")
         if interpolation not in _INTERPOLATIONS:
             raise InputError(f"`interpolation` is {interpolation!r}; give one of {', '.join(_INTERPOLATIONS)}.")
-        self.network = network
         self.normalizes = mean is not None
         self.register_buffer("mean", _per_channel("mean", IMAGENET_MEAN if mean is None else mean), persistent=False)
         self.register_buffer("std", _per_channel("std", IMAGENET_STD if std is None else std), persistent=False)
@@ -105,8 +127,19 @@ class Classifier(nn.Module):
             raise InputError(f"`std` is {std}; give values above zero.")
         self.input_size, self.resize, self.interpolation, self.squash = input_size, resize, interpolation, squash
         self.labels = None if labels is None else _checked_names("labels", labels)
-        self.spec = spec
-        self._feature_layers = None if feature_layers is None else self._named_layers(feature_layers)
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What `describe` was told."""
+        return {
+            "mean": self.mean.flatten().tolist() if self.normalizes else None,
+            "std": self.std.flatten().tolist() if self.normalizes else None,
+            "input_size": self.input_size,
+            "resize": self.resize,
+            "interpolation": self.interpolation,
+            "squash": self.squash,
+            "labels": self.labels,
+        }
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Logits (N, classes) for RGB images in [0, 1], shape (N, 3, H, W)."""
@@ -168,10 +201,19 @@ class Classifier(nn.Module):
         ways = self._ways(size)
         return [self._placed(box, ways) for box in boxes]
 
+    def seen_part(self, size: tuple[int, int]) -> Box:
+        """What of an image of that width and height the network sees: (left, top, right, bottom) in its pixels."""
+        ends = [
+            (way.trimmed + edge * way.kept / way.resized for edge in (way.cut, way.cut + self.input_size))
+            for way in self._ways(size)
+        ]
+        (left, right), (top, bottom) = ends
+        return left, top, right, bottom
+
     def label(self, index: int) -> str:
-        """The name of a class; its index as a string where it has no name."""
+        """The name of a class; "class 7" where it has no name."""
         labels = self.labels or []
-        return labels[index] if 0 <= index < len(labels) else str(index)
+        return labels[index] if 0 <= index < len(labels) else f"class {index}"
 
     def index(self, name_or_index: str | int) -> int:
         """The index of a class, from the index itself, its name, one of its comma-separated synonyms, or a part of it.
@@ -190,6 +232,7 @@ class Classifier(nn.Module):
                 raise InputError(f"The class is given as {name_or_index!r}; give its name or its index.")
             return self._checked_index(operator.index(name_or_index))
         wanted = name_or_index.strip().casefold()
+        wanted = wanted if self.labels and wanted in map(str.casefold, self.labels) else wanted.removeprefix("class ")
         if wanted.isdecimal() and len(wanted) <= _MOST_DIGITS:
             return self._checked_index(int(wanted))
         if self.labels is None:

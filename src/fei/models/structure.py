@@ -165,6 +165,16 @@ def grey_image(network: nn.Module) -> Tensor:
     return torch.full((1, 3, side, side), 0.5, dtype=like.dtype, device=like.device)
 
 
+def count_outputs(network: nn.Module) -> int:
+    """How many classes a network tells apart, seen in a pass on a grey image; 0 where its output is no tensor.
+
+    Raises:
+        ModelError: If the network fails on the image.
+    """
+    logits = observe(network, grey_image(network), lambda *_: None, "the number of its classes")
+    return logits.shape[1] if isinstance(logits, Tensor) and logits.ndim == 2 else 0
+
+
 def observe(network: nn.Module, sample: Tensor, hear: _Hear, lost: str, advice: str = _ADVICE) -> object:
     """Run a network once in evaluation mode, without gradients, and hear of everything its modules return.
 

@@ -10,10 +10,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from fei.methods import is_control
 from fei.metrics import Evaluation, describe
 from fei.report.drawing import Pixels, bare, notebook_figure, overlay, shortened
 
 _COLUMN, _ROW = 1.75, 1.75
+_MOST_NAMES = 8  # of layers below an axis: more would stand on one another
 
 
 def comparison(
@@ -58,6 +60,11 @@ def grid(image: Pixels, maps: Mapping[str, NDArray[Any]], headline: str) -> Figu
     return result
 
 
+def titled(method: str) -> str:
+    """A method's name as it is shown, marked if it is a control."""
+    return f"{method} (control)" if is_control(method) else method
+
+
 def _maps(figure: Any, image: Pixels, maps: Mapping[str, NDArray[Any]], rows: int, columns: int) -> None:
     cells = figure.subplots(rows, columns, squeeze=False).ravel()
     for cell in cells:
@@ -66,7 +73,7 @@ def _maps(figure: Any, image: Pixels, maps: Mapping[str, NDArray[Any]], rows: in
     cells[0].set_title("input", fontsize=8)
     for cell, (name, attribution) in zip(cells[1:], maps.items(), strict=False):
         cell.imshow(overlay(image, _without_tails(attribution)))
-        cell.set_title(name, fontsize=8)
+        cell.set_title(titled(name), fontsize=8)
 
 
 def _without_tails(attribution: NDArray[Any]) -> NDArray[Any]:
@@ -76,27 +83,32 @@ def _without_tails(attribution: NDArray[Any]) -> NDArray[Any]:
 
 
 def _plots(figure: Any, evaluations: Mapping[str, Evaluation]) -> None:
-    axes = figure.subplots(1, 4)
+    inside = ("cosine", "mse") if any(evaluation.internal for evaluation in evaluations.values()) else ()
+    axes = figure.subplots(1, 2 + len(inside))
     colours = _colours(list(evaluations))
     for name, evaluation in evaluations.items():
-        style = {"color": colours[name], "linewidth": 1.4, "label": name}
-        for axis, curve in zip(axes[:2], (evaluation.insertion, evaluation.deletion), strict=True):
-            axis.plot(curve.fractions, curve.scores[0], **style)
+        style = {"color": colours[name], "linewidth": 1.4, "label": titled(name)}
+        style |= {"linestyle": ":"} if is_control(name) else {}
+        # as people read them: insertion rises with the pixels that are shown, deletion falls with those removed
+        axes[0].plot(1 - evaluation.insertion.fractions, evaluation.insertion.scores[0], **style)
+        axes[1].plot(evaluation.deletion.fractions, evaluation.deletion.scores[0], **style)
         layers = list(evaluation.internal)
-        for axis, metric in zip(axes[2:], ("cosine", "mse"), strict=True):
+        for axis, metric in zip(axes[2:], inside, strict=True):
             values = [getattr(evaluation.internal[layer], metric)[0].item() for layer in layers]
             axis.plot(range(len(layers)), values, marker="o", markersize=3, **style)
-            names = [layer.removeprefix("network.") for layer in layers]
-            axis.set_xticks(range(len(layers)), names, rotation=45, ha="right", fontsize=6)
-    for axis, told in zip(axes, map(describe, ("insertion", "deletion", "cosine", "mse")), strict=True):
+            named = range(0, len(layers), -(-len(layers) // _MOST_NAMES))
+            names = [layers[number].removeprefix("network.") for number in named]
+            axis.set_xticks(named, names, rotation=45, ha="right", fontsize=6)
+    for axis, told in zip(axes, map(describe, ("insertion", "deletion", *inside)), strict=True):
         where = " inside" if "layers" in told.needs else ""
         axis.set_title(f"{told.title}{where} {told.arrow}", fontsize=9)
         axis.tick_params(labelsize=7)
         axis.spines[["top", "right"]].set_visible(False)
-    for axis in axes[:2]:
-        axis.set_xlabel("fraction replaced", fontsize=8)
+    for axis, what in zip(axes[:2], ("share of pixels shown", "share of pixels removed"), strict=True):
+        axis.set_xlabel(what, fontsize=8)
         axis.set_ylim(-0.02, 1.02)
-    axes[3].set_yscale("log")
+    for axis in axes[3:]:
+        axis.set_yscale("log")
     figure.legend(
         *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(7, len(evaluations)), fontsize=7
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import numpy as np
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -33,9 +36,12 @@ QUIET: dict[str, Any] = {"span": (0.0, 1.0), "opacity": 0.25}
 """How a map is drawn in which nothing was found: on the scale of masks, so that noise is not stretched, and faint."""
 
 # Sizes in inches, of a panel that is read at the width of a web page.
-_CELL, _GAP, _MARGIN, _BAR, _TICKS = 2.9, 0.12, 0.16, 0.1, 0.42
+_CELL, _GAP, _MARGIN, _BAR, _TICKS = 2.9, 0.12, 0.16, 0.1, 0.62
 _HEAD, _NAMES = 0.54, 0.28
 _FRAME_SIDE, _FRAME_TITLE = 1.5, 0.42
+_NOTE, _NOTE_LETTERS = 0.17, 140
+# The backends of matplotlib that open windows.
+_WINDOWS = {"macosx", "qtagg", "qt5agg", "tkagg", "gtk3agg", "gtk4agg", "wxagg"}
 
 
 def colorize(attribution: NDArray[Any], span: tuple[float, float] | None = None) -> Pixels:
@@ -95,6 +101,34 @@ def overlay(
     return np.rint(blend).astype(np.uint8)
 
 
+def place(
+    photograph: Image.Image,
+    box: Sequence[float],
+    attribution: NDArray[Any],
+    opacity: float = _OPACITY,
+    *,
+    span: tuple[float, float] | None = None,
+) -> Pixels:
+    """A map laid over the part of a photograph that the network saw; the rest stays as it is.
+
+    Args:
+        photograph: All of it, at any size.
+        box: (left, top, right, bottom) of that part, in its pixels.
+        attribution: The map (H, W) of that part.
+        opacity: As for `overlay`.
+        span: As for `colorize`.
+
+    Returns:
+        8-bit RGB of the photograph's size.
+    """
+    left, top, right, bottom = (round(value) for value in box)
+    size = max(1, right - left), max(1, bottom - top)
+    colours = Image.fromarray(colorize(attribution, span)).resize(size, Image.Resampling.BILINEAR)
+    result = photograph.convert("RGB")
+    result.paste(Image.blend(result.crop((left, top, left + size[0], top + size[1])), colours, opacity), (left, top))
+    return np.asarray(result)
+
+
 def photo(image: Tensor) -> Pixels:
     """A network's input as a picture.
 
@@ -127,6 +161,9 @@ def panel(
     *,
     headline: str,
     details: str,
+    notes: Sequence[str] = (),
+    whole: tuple[Image.Image, Sequence[float]] | None = None,
+    unit: str = "value of the map",
     span: tuple[float, float] | None = None,
     opacity: float = _OPACITY,
 ) -> Figure:
@@ -137,6 +174,9 @@ def panel(
         attribution: The map (H, W).
         headline: What was found, in one short line.
         details: How it was found, in one line.
+        notes: What a reader should know before believing it, below the pictures.
+        whole: All of the photograph, and what of it the network saw (left, top, right, bottom), if not all.
+        unit: What the map's values are.
         span: The ends of the scale, if not the lowest and the highest value of the map.
         opacity: Of the overlay.
 
@@ -146,27 +186,37 @@ def panel(
     blended = overlay(image, attribution, opacity, span=span)
     cell_height = _CELL * image.shape[0] / image.shape[1]
     width = 2 * _MARGIN + 3 * _CELL + 3 * _GAP + _BAR + _TICKS
-    height = _MARGIN + _HEAD + cell_height + _NAMES
+    below = [line for note in notes for line in textwrap.wrap(note, _NOTE_LETTERS)]
+    names = _NAMES + _NOTE * len(below)
+    height = _MARGIN + _HEAD + cell_height + names
     result = _Picture(figsize=(width, height), dpi=160, facecolor="white")
 
     def axes(left: float, bottom: float, box_width: float, box_height: float) -> Axes:
         return result.add_axes((left / width, bottom / height, box_width / width, box_height / height))
 
-    cells = [axes(_MARGIN + i * (_CELL + _GAP), _NAMES, _CELL, cell_height) for i in range(3)]
-    cells[0].imshow(image, interpolation="lanczos")
+    cells = [axes(_MARGIN + i * (_CELL + _GAP), names, _CELL, cell_height) for i in range(3)]
+    names_below = ["photograph", "overlay", "map"]
+    if whole is None:
+        cells[0].imshow(image, interpolation="lanczos")
+    else:
+        show_whole(cells[0], *whole)
+        names_below[0] = "photograph, framed: what the network saw"
     cells[1].imshow(blended, interpolation="lanczos")
     # The map is shown pixel by pixel: smoothing would show an evenness that it does not have.
     cells[2].imshow(colorize(attribution, span), interpolation="nearest")
-    for cell, name in zip(cells, ("photograph", "overlay", "map"), strict=True):
+    for cell, name in zip(cells, names_below, strict=True):
         bare(cell)
         cell.text(0.5, -0.03, name, transform=cell.transAxes, ha="center", va="top", fontsize=9, color=_FAINT)
-    bar = result.colorbar(_scale(attribution, span), cax=axes(_MARGIN + 3 * (_CELL + _GAP), _NAMES, _BAR, cell_height))
+    bar = result.colorbar(scale(attribution, span), cax=axes(_MARGIN + 3 * (_CELL + _GAP), names, _BAR, cell_height))
+    bar.set_label(unit, fontsize=8, color=_FAINT)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, length=2, width=0.6, color=_FAINT, labelcolor=_FAINT, pad=2)
     bar.ax.yaxis.get_offset_text().set(fontsize=8, color=_FAINT)
+    told = [(line, height - _NOTE * (len(below) - number), 8.5, "normal", _INK) for number, line in enumerate(below)]
     for text, top, size, weight, colour in (
         (shortened(headline, 75), 0.13, 12.5, "bold", _INK),
         (shortened(details, 130), 0.39, 9, "normal", _FAINT),
+        *told,
     ):
         result.text(
             _MARGIN / width,
@@ -179,6 +229,15 @@ def panel(
             parse_math=False,  # a class may be called anything
         )
     return result
+
+
+def show_whole(axes: Axes, photograph: Image.Image, box: Sequence[float]) -> None:
+    """Draw all of a photograph with a frame around what the network saw of it."""
+    axes.imshow(photograph, interpolation="lanczos")
+    left, top, right, bottom = (value - 0.5 for value in box)
+    frame = Rectangle((left, top), right - left, bottom - top, fill=False, clip_on=False)
+    frame.set(edgecolor="white", linewidth=1.2, linestyle=(0, (4, 3)))
+    axes.add_patch(frame)
 
 
 def figure(explanation: Explanation, labels: Sequence[str] | None = None) -> Figure:
@@ -218,6 +277,18 @@ def notebook_figure(**options: Any) -> Figure:
     return _Picture(**options)
 
 
+def opened(figure: Figure) -> Figure:
+    """A figure, in a window where a script has a desktop; a notebook shows it itself."""
+    if "ipykernel" not in sys.modules and matplotlib.get_backend().lower() in _WINDOWS:
+        from matplotlib import pyplot
+
+        manager: Any = pyplot.figure(figsize=figure.get_size_inches()).canvas.manager
+        manager.canvas.figure = figure
+        figure.set_canvas(manager.canvas)
+        pyplot.show()
+    return figure
+
+
 class _Picture(Figure):
     """A figure that shows itself in a notebook, although pyplot does not know it."""
 
@@ -244,8 +315,8 @@ def _mask_title(explanation: Explanation, row: int, mask: int) -> str:
     return f"{name}\nφ {trace.phi[row, mask, -1]:.2f}, area {trace.area[row, mask, -1]:.2f}"
 
 
-def _scale(attribution: NDArray[Any], span: tuple[float, float] | None) -> ScalarMappable:
-    """From a map's values to the colours that `colorize` gives them."""
+def scale(attribution: NDArray[Any], span: tuple[float, float] | None) -> ScalarMappable:
+    """From a map's values to the colours that `colorize` gives them, for a colour bar."""
     values = _checked_map(attribution)
     low, high = (values.min(), values.max()) if span is None else span
     return ScalarMappable(Normalize(low, high if high > low else low + 1), _COLORMAP)

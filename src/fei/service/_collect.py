@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fei import methods as registry
 from fei.core.checks import check_inputs
-from fei.core.scoring import check_target
+from fei.core.scoring import check_target, named_target
 from fei.errors import InputError
 from fei.metrics import BlackImage
 from fei.progress import Progress
@@ -26,7 +26,7 @@ def collect(
     images: Tensor | Sequence[ImageSource | Look],
     methods: Sequence[str] | Mapping[str, Found],
     *,
-    target: int | Sequence[int] | Tensor | None = None,
+    target: int | str | Sequence[int | str] | Tensor | None = None,
     names: Sequence[str] | None = None,
     seed: int = 0,
     protocol: str | Protocol = "held-out-fine",
@@ -44,7 +44,7 @@ def collect(
         images: The network's inputs (N, C, H, W); or files, PIL images, or what `fei.service.look` made of them, if the
             network is a `fei.models.Classifier`.
         methods: Names; or by name a method, an explanation of these images, or their maps (N, 1, H, W).
-        target: The class to explain, or one per image; the predicted one if not given.
+        target: The class to explain, by index or name, or one per image; the predicted one if not given.
         names: What the images are called; by default as their files.
         seed: Of whatever is random.
         protocol: How insertion and deletion are measured.
@@ -64,20 +64,10 @@ def collect(
     }  # fmt: skip
     if not found:
         raise InputError("No method was given; name at least one, see fei.methods.available().")
-    given = check_target(target, len(seen))
+    given = check_target(named_target(classifier, target), len(seen))
     told = tell or (lambda text: None)
-    inquiry = Inquiry(
-        classifier,
-        found,
-        seed,
-        get(protocol),
-        reference,
-        layers,
-        batch_size,
-        None,
-        progress,
-        told,
-    )
+    how = (reference, layers, batch_size, None, progress, told)
+    inquiry = Inquiry(classifier, found, seed, get(protocol), *how)
     tests = inquiry.black_images(black_image) if isinstance(black_image, int) else black_image
     targets = [None] * len(seen) if given is None else given.tolist()
     return Comparison(

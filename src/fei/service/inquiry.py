@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -14,14 +15,17 @@ from fei import methods, models, protocols
 from fei.common.device import choose_device
 from fei.core.explanation import Explanation
 from fei.core.scoring import logits_of
+from fei.core.stream import stream_of
 from fei.errors import InputError
 from fei.methods import Method
-from fei.metrics import BlackImage, Cost, evaluate, rank_correlation
+from fei.metrics import BlackImage, Cost, attention_divergence, evaluate, rank_correlation
 from fei.metrics import black_image as test_black_image
 from fei.metrics.cost import measure_cost
 from fei.metrics.perturbation import Perturbations, check_maps
 from fei.models import Classifier
-from fei.progress import Progress
+from fei.models.feeding import doubt
+from fei.models.identity import source_digests, weights_digest
+from fei.progress import Progress, doing, span
 from fei.protocols import Protocol
 from fei.references import Reference, ReferenceSpec
 from fei.report.explorer import Guess, Panel, Shown
@@ -31,6 +35,7 @@ from fei.service.provenance import code, command, facts
 from fei.service.request import Request
 
 _SEEDS = 2**63
+_LONG = 10  # seconds that somebody would want to know of beforehand
 Found = Method | Explanation | Tensor
 
 
@@ -124,6 +129,19 @@ class Inquiry:
         return str(getattr(self.model, "spec", ""))
 
     @property
+    def notes(self) -> list[str]:
+        """What a reader should know of the network before believing any map of it."""
+        why = doubt(self.model) if isinstance(self.model, Classifier) else None
+        return [*getattr(self.model, "remarks", ()), *([] if why is None else [why])]
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Which network it is: the digests of its weights and of its source."""
+        files = getattr(self.model, "files", ())
+        network = self.model.network if isinstance(self.model, Classifier) else self.model
+        return {"weights": weights_digest(network), "source": source_digests(network, *files)}
+
+    @property
     def generator(self) -> torch.Generator:
         """A fresh generator: methods and measurements all draw the same R."""
         return torch.Generator().manual_seed(self.seed)
@@ -188,13 +206,14 @@ class Inquiry:
     def ask(self, name: str, seen: Look, targets: Sequence[int | None]) -> tuple[Any, Cost]:
         """What one method answers for classes of one image, a row for each, and its cost; see `find_classes`."""
         how: Any = self.methods[name]
-        self.tell(f"{seen.name}: {name}")
+        self.tell(f"{seen.name}: {name}{expected(name, how, seen.seconds, len(targets))}")
         classes = [replace(self, target=target).explained(seen) for target in targets]
         inputs = seen.inputs if len(classes) == 1 else seen.inputs.repeat(len(classes), 1, 1, 1)
         options = {"reference": self.reference, "batch_size": self.batch_size, "progress": self.progress}
         target = classes[0] if len(classes) == 1 else classes
         call = partial(getattr(how, "explain", how), self.model, inputs, target, generator=self.generator, **options)
-        return measure_cost(self.model, call)
+        with doing(f"{seen.name}, {name}"):
+            return measure_cost(self.model, call)
 
     def repeat(self, seen: Look, panels: Sequence[Panel], targets: Sequence[int | None]) -> list[Panel]:
         """Panels of one method, as `find_classes` gave them, with the maps that the next seed gives."""
@@ -209,21 +228,27 @@ class Inquiry:
         ]
 
     def measure(self, seen: Look, panel: Panel) -> Panel:
-        """A panel with its metrics, and with the best classes at each point of the curves, from the same forwards."""
+        """A panel with its metrics, and with the best classes at each point of the curves, from the same forwards.
+
+        Of a transformer all blocks are looked into, where no layers were given, and the attention of each, which takes
+        as many forwards again as the insertion curve has.
+        """
         maps, x = panel.map[None, None].to(seen.inputs.device), seen.inputs
+        looked_into = (self.layers is None or len(self.layers) > 0) and not self.protocol.drops_tokens
+        stream = stream_of(self.model, x) if looked_into else None
+        how: dict[str, Any] = {"reference": self.protocol_reference, "batch_size": self.batch_size}
+        how["protocol"] = self.protocol
         probabilities: list[Tensor] = []
         evaluation = evaluate(
             self.model,
             x,
             maps,
             self.explained(seen),
-            layers=self.layers,
-            protocol=self.protocol,
-            reference=self.protocol_reference,
+            layers=self.layers if self.layers is not None or stream is None else stream.blocks or None,
             generator=self.generator,
-            batch_size=self.batch_size,
             relevance=True,
             on_output=lambda output: probabilities.append(logits_of(output, len(output)).softmax(1).cpu()),
+            **how,
         )
         best = guesses(self.model, torch.cat(probabilities))
         perturbations = self._perturbations(x, check_maps(maps, x))
@@ -236,6 +261,9 @@ class Inquiry:
         if perturbations.shares_end:  # the image in which all is replaced passed the network once, for insertion
             ends = {curve: counts[curve].index(perturbations.total) for curve in counts}
             top["deletion"][ends["deletion"]] = top["insertion"][ends["insertion"]]
+        if stream is not None:
+            attention = attention_divergence(self.model, x, maps, generator=self.generator, **how)
+            panel = replace(panel, attention=attention)
         return replace(panel, evaluation=evaluation, top=top)
 
     def shown(self, seen: Look, panels: Sequence[Panel]) -> Shown:
@@ -295,6 +323,26 @@ def _class_indices(classifier: Classifier, classes: int, words: Sequence[str | N
             meant[target] = word
         found.append(target)
     return found
+
+
+def expected(name: str, how: Any, seconds: float, times: int = 1) -> str:
+    """How long a method will take, in a few words, if one pass takes so long; nothing where that is short or unknown.
+
+    Passes are those of `fei.methods.describe`, or of the options where these say how many; one backwards counts as two
+    forwards.
+    """
+    config = _settings(how)
+    try:
+        passes = re.fullmatch(r"(\d+) \+ (\d+)", methods.describe(name).cost)
+    except InputError:  # a method of somebody's own
+        passes = None
+    forwards, backwards = map(int, passes.groups()) if passes else (0, 0)
+    if "quantiles" in config:
+        forwards = backwards = int(config["steps"]) * len(config["quantiles"])
+    elif passes and forwards > 1 and "samples" in config:
+        forwards, backwards = int(config["samples"]), int(config["samples"]) if backwards else 0
+    left = (forwards + 2 * backwards) * seconds * times
+    return f", about {span(left)} ({forwards} + {backwards} passes)" if left >= _LONG else ""
 
 
 def _plane(maps: Tensor) -> Tensor:

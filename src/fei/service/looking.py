@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from fei.models import Classifier
 from fei.report.explorer import Guess
 
 _BEST = 5
+_SLACK = 0.01  # of the largest logit
 ImageSource = str | os.PathLike[str] | Image.Image
 
 
@@ -34,6 +36,7 @@ class Look:
         size: Width and height of the image before it became an input.
         probabilities: What the network gives each class.
         guesses: The best classes.
+        seconds: What one pass of the network took.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Look:
     size: tuple[int, int]
     probabilities: Tensor
     guesses: tuple[Guess, ...]
+    seconds: float = 0.0
 
 
 def look(model: nn.Module, image: ImageSource | Tensor, *, name: str | None = None) -> Look:
@@ -67,15 +71,17 @@ def look(model: nn.Module, image: ImageSource | Tensor, *, name: str | None = No
         pixels = image if isinstance(image, Image.Image) else read_image(image)
         device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
         inputs, size = preprocess(pixels)[None].to(device), pixels.size
+    started = time.perf_counter()
     with torch.no_grad():
         probabilities = logits_of(model(inputs.clone()), 1).float().softmax(1)[0]
+    seconds = time.perf_counter() - started
     if not probabilities.isfinite().all():
         raise ModelError(
             f"The network{_called(model)} returns NaN or infinite values for this image; check its weights and its "
             "input range."
         )
     called = name or ("image" if source is None else Path(source).name)
-    return Look(called, source, inputs, size, probabilities, tuple(guesses(model, probabilities[None])[0]))
+    return Look(called, source, inputs, size, probabilities, tuple(guesses(model, probabilities[None])[0]), seconds)
 
 
 def guesses(model: nn.Module, probabilities: Tensor) -> list[list[Guess]]:
@@ -127,7 +133,43 @@ def count_classes(classifier: Classifier, device: torch.device) -> int:
             f"The network{_called(classifier)} returns the shape {tuple(logits.shape)} for one image; it must return "
             "logits of shape (1, classes)."
         )
+    probe(classifier, device)
     return int(logits.shape[1])
+
+
+def probe(classifier: Classifier, device: torch.device) -> None:
+    """See that a network's answer to an image is its own: the same each time, and whatever else is in the batch.
+
+    Two images of noise are shown to it together, again, and one of them alone. Answers may differ by rounding.
+
+    Raises:
+        ModelError: If they do not.
+    """
+    side = classifier.input_size
+    noise = torch.rand((2, 3, side, side), generator=torch.Generator().manual_seed(0)).to(device)
+    try:
+        with torch.no_grad():
+            both, again, one = (logits_of(classifier(rows.clone()), len(rows)) for rows in (noise, noise, noise[:1]))
+    except Exception:  # it takes one row at a time, or no noise; whoever asks more of it is told
+        return
+    if not _alike(both, again):
+        raise ModelError(
+            f"The network{_called(classifier)} gives the same image other values at each call; switch off what is "
+            "random in it, such as dropout that is written as a function."
+        )
+    if not _alike(both[:1], one):
+        raise ModelError(
+            f"The network{_called(classifier)} gives an image other values when there are others in the batch, as "
+            "batch normalisation without stored statistics does; have it compute each row by itself."
+        )
+
+
+def _alike(first: Tensor, second: Tensor) -> bool:
+    """Whether logits differ by no more than rounding does; where they are no numbers, nothing is said."""
+    if not (first.isfinite().all() and second.isfinite().all()):
+        return True
+    slack = max(_SLACK, 64 * torch.finfo(first.dtype).eps) if first.is_floating_point() else _SLACK
+    return float((first - second).abs().max()) <= slack * float(first.abs().max())
 
 
 def _called(model: nn.Module) -> str:

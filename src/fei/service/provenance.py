@@ -14,6 +14,8 @@ from fei import __version__
 from fei import methods as registry
 from fei.core.randomness import image_digest
 from fei.errors import InputError
+from fei.models import Classifier
+from fei.models.preprocessing import in_words
 from fei.protocols import available
 from fei.references import Reference, ReferenceSpec
 from fei.service.request import option_text
@@ -27,9 +29,12 @@ def facts(inquiry: Inquiry, seen: Look) -> dict[str, str]:
     """What a reader should know, in the order of its importance."""
     named = _reference_words(inquiry.reference)
     replaced = named if inquiry.protocol.replacement == "reference" else "fixed by the protocol"
+    model = inquiry.model
     return {
-        "network": inquiry.spec or type(inquiry.model).__name__,
+        "network": inquiry.spec or type(model).__name__,
+        **({"note": " ".join(inquiry.notes)} if inquiry.notes else {}),
         "image": seen.source or "given as values",
+        **({"sees": in_words(model)} if isinstance(model, Classifier) and seen.source is not None else {}),
         "input": f"{' × '.join(map(str, seen.inputs.shape[1:]))}, SHA-256 {image_digest(seen.inputs[0])[:16]}…",
         "target": f"class {inquiry.explained(seen)}, {'the prediction' if inquiry.target is None else 'asked for'}",
         "protocol": inquiry.protocol.id,

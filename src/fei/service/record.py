@@ -7,14 +7,22 @@ import io
 import json
 import platform
 import warnings
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL
 import torch
+from PIL import Image
+from torch import nn
 
 from fei import __version__
+from fei.common.machine import usable_processors
 from fei.core.explanation import Explanation
+from fei.data import read_image
+from fei.models import Classifier
+from fei.models.preprocessing import in_words
 from fei.references import Reference
 from fei.report import panel as draw
 from fei.report import photo
@@ -26,6 +34,7 @@ from fei.service.outputs import EXPLANATION, MAP, PICTURE, RECORD
 from fei.service.request import Request
 
 SCHEMA = 1
+_LONGEST = 900  # pixels of a photograph that is shown whole
 _MOST_OF_SPEC = 40  # a path may be longer than the picture is wide
 
 
@@ -55,14 +64,34 @@ def explanation_files(
     nothing = found.silent and found.evidence(target["label"], target["probability"])
     details = [nothing or f"explained: {target['label']} ({shown})", found.method, spec]
     details += [] if found.explanation is None else [f"steps {found.explanation.config['settings']['steps']}"]
+    details += _missed(found)
     headline = f"Predicted: {best['label']}, {best['probability']:.1%}"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # a class name in a script that the font lacks
         words = "  ·  ".join([*details, f"seed {request.seed}"])
         quiet = QUIET if found.silent else {}
-        picture = draw(photo(seen.inputs[0]), attribution, headline=headline, details=words, **quiet)
+        unit = "value of the map" if found.explanation is None else "mean of the masks, 0 to 1"
+        how = {"headline": headline, "details": words, "notes": record["notes"], "unit": unit}
+        picture = draw(photo(seen.inputs[0]), attribution, whole=_whole(seen, record), **how, **quiet)
         contents[PICTURE] = figure_bytes(picture)
     return record, contents
+
+
+def _whole(seen: Look, record: dict[str, Any]) -> tuple[Image.Image, list[float]] | None:
+    """All of the photograph, and what of it the network saw, where that is not all."""
+    fed = record["preprocessing"]
+    if fed is None or np.allclose(fed["crop"], [0, 0, *fed["photograph"]], atol=0.5):
+        return None
+    photograph = read_image(str(seen.source))
+    photograph.thumbnail((_LONGEST, _LONGEST))
+    return photograph, [value * photograph.width / fed["photograph"][0] for value in fed["crop"]]
+
+
+def _missed(found: Panel) -> list[str]:
+    """What a caption says of attention that no clip site can reach."""
+    counts = {} if found.explanation is None else found.explanation.config.get("attention", {})
+    hidden = counts.get("hidden", 0)
+    return [f"{hidden} of {sum(counts.values())} attention layers not reached"] if hidden else []
 
 
 def make_record(inquiry: Inquiry, request: Request, seen: Look, found: Panel, image_path: str) -> dict[str, Any]:
@@ -81,6 +110,9 @@ def make_record(inquiry: Inquiry, request: Request, seen: Look, found: Panel, im
         "schema": SCHEMA,
         "image": {"path": image_path, "sha256": digest(Path(str(seen.source)))},
         "model": request.model,
+        "network": inquiry.identity,
+        "preprocessing": preprocessing(inquiry.model, seen),
+        "notes": [*inquiry.notes, *([] if explanation is None else explanation.config.get("notes", []))],
         "prediction": top[0] | {"top5": top},
         "target": target,
         "method": found.method,
@@ -92,10 +124,21 @@ def make_record(inquiry: Inquiry, request: Request, seen: Look, found: Panel, im
         "stability": None if again is None else {"seed": again.seed, "correlation": again.correlation},
         "seed": request.seed,
         "seconds": 0.0 if cost is None else round(cost.seconds, 3),
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
+        "hardware": hardware(seen.inputs.device),
         "request": spelled.model_dump(mode="json"),
         "command": spelled.command(image_path),
     }
+
+
+def preprocessing(model: nn.Module, seen: Look) -> dict[str, Any] | None:
+    """What became of the photograph before the network saw it; ``None`` where the network does not say."""
+    if not isinstance(model, Classifier):
+        return None
+    described = {name: value for name, value in model.description.items() if name != "labels"}
+    crop = [round(value, 3) for value in model.seen_part(seen.size)]
+    return {"words": in_words(model), **described, "photograph": list(seen.size), "crop": crop}
 
 
 def record_text(record: dict[str, Any]) -> str:
@@ -118,7 +161,19 @@ def digest(file: Path) -> str:
 
 def versions() -> dict[str, str]:
     """What a number depends on."""
-    return {"fei": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
+    others = {"numpy": np.__version__, "pillow": PIL.__version__}
+    return {"fei": __version__, "torch": str(torch.__version__), "python": platform.python_version()} | others
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """What it was computed on."""
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "processors": usable_processors(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+    }
 
 
 def summarize_trace(explanation: Explanation) -> dict[str, Any]:

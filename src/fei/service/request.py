@@ -62,7 +62,8 @@ class Request(BaseModel):
 
         Args:
             model: The network's specification.
-            names: Methods; ``*`` in a name stands for anything, and "all" for all of them.
+            names: Methods; ``*`` in a name stands for anything, and "all" for all that suit any network: those for
+                transformers alone are named.
             given: Options by name; those that are ``None`` are left out.
             texts: Options as ``NAME=VALUE``, or ``METHOD.NAME=VALUE`` for one of several methods.
             lenient: Whether `given` goes only to the methods that have such an option.
@@ -180,8 +181,10 @@ def _takers(left: str, entries: Sequence[Entry]) -> tuple[str, list[Entry]]:
 
 def _expand(names: Sequence[str]) -> Iterator[str]:
     for name in names:
-        pattern = "*" if name.strip() == "all" else name.strip()
+        pattern = name.strip()
         found = methods.available(pattern) if "*" in pattern else [pattern]
+        if pattern == "all":
+            found = [one for one in methods.available() if methods.describe(one).family != "attention"]
         if not found:
             raise InputError(f"No method matches '{name}'; see 'fei methods'.")
         yield from found

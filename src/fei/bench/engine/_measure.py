@@ -19,7 +19,7 @@ class Findings:
     scores: list[Score] = field(default_factory=list)
     curves: list[StoredCurve] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
-    errors: list[Exception] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
 
 
 def measure(subject: Subject, groups: Sequence[str]) -> Findings:
@@ -58,7 +58,7 @@ def _add(findings: Findings, subject: Subject, groups: Sequence[str]) -> bool:
     try:
         for metric in wanted:
             _read(found, metric, of_all)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         findings.errors.append(error)
         return False
     findings.scores += found.scores

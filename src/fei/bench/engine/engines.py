@@ -13,6 +13,7 @@ from fei.bench.engine._pool import Pool, checked_count
 from fei.bench.engine._processes import Processes
 from fei.bench.engine._ray import RayEngine
 from fei.bench.units import Outcome, Unit
+from fei.common.exits import exits_caught
 from fei.common.machine import usable_processors
 from fei.errors import InputError
 
@@ -64,7 +65,9 @@ class LocalEngine:
         worker = context.worker()
         with torch_threads(self.threads):
             for unit in units:
-                yield attempt(worker, unit, context.retries)
+                with exits_caught():
+                    outcome = attempt(worker, unit, context.retries)
+                yield outcome
 
 
 def make_engine(

@@ -19,6 +19,7 @@ from fei.bench.plan.keys import plan_key
 from fei.bench.store import MAPS, Link, Store
 from fei.bench.store.exchange import outcomes_of
 from fei.bench.units import BATCH_ROWS, DONE, FAILED, KEPT, Outcome, Unit
+from fei.common.consent import named_by, remembering
 from fei.common.device import choose_device
 from fei.errors import FEIError, InputError
 
@@ -111,12 +112,16 @@ def run(plan: Plan, folder: str | Path, **options: Unpack[RunOptions]) -> RunSum
             for does not exist.
         DataError: If the disk is full, or files cannot be used.
     """
-    with _begun(Path(folder), plan) as store:
+    with _begun(Path(folder), plan) as store, remembering():
+        store.show_plan(plan)
         return _Run(store, plan, options).go()
 
 
 def resume(folder: str | Path, plan: Plan | None = None, **options: Unpack[RunOptions]) -> RunSummary:
     """Go on with a run.
+
+    Code that the run's own plan names must have been agreed to before, as it is by `run`, or within
+    `fei.common.consent.trusting`.
 
     Args:
         folder: Where it is.
@@ -130,7 +135,9 @@ def resume(folder: str | Path, plan: Plan | None = None, **options: Unpack[RunOp
         InputError: As for `run`.
         DataError: As for `run`.
     """
-    with Store.open(Path(folder)) as store:
+    with Store.open(Path(folder)) as store, remembering() if plan else named_by(f"The run in '{folder}'"):
+        if plan is not None:
+            store.show_plan(plan)
         return _Run(store, plan or store.plan, options).go()
 
 
@@ -168,6 +175,7 @@ class _Run:
         """Do it."""
         start = time.monotonic()
         engine, device = self._engine(), choose_device(self._options.get("device", "auto"))
+        self._repair()
         if not self._is_complete():
             catalog = Catalog(self._plan)
             unusable = self._find_missing(catalog)
@@ -187,6 +195,16 @@ class _Run:
             if not self._todo and not self._store.counts()["pending"]:
                 self._store.set_meta(complete=plan_key(self._plan))
         return RunSummary(self._done, self._failed, self._skipped, time.monotonic() - start)
+
+    def _repair(self) -> None:
+        """Have what is damaged or missing computed again, and say so."""
+        found = self._store.repair()
+        if not found.none:
+            warnings.warn(
+                f"Of the run in '{self._store.folder}' {len(found.units)} units and {len(found.maps)} maps are damaged "
+                f"and {len(found.missing)} maps are missing; they are computed again.",
+                stacklevel=2,
+            )
 
     def _engine(self) -> Engine:
         timeout, engine = self._options.get("unit_timeout"), self._options.get("engine", "local")

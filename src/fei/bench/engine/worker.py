@@ -25,7 +25,7 @@ from fei.metrics.perturbation import check_maps
 from fei.metrics.trials import Trial, Trials
 from fei.models import Classifier
 from fei.service.inquiry import Inquiry
-from fei.service.looking import Look, look
+from fei.service.looking import Look, look, probe
 
 _SCORES = "scores"  # the stage after the map, with rows of its own
 _NO_MEMORY = "Memory ran out even with one row in a forward pass; use fewer workers, or a machine with more."
@@ -61,7 +61,7 @@ class Worker:
             self._loaded = (network.model, None, None)  # the old one makes room first
             try:
                 self._loaded = (network.model, self._load(network), None)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._loaded = (network.model, None, sentence(error))
         return self._loaded[2]
 
@@ -83,7 +83,7 @@ class Worker:
                 self._rows.begin()
                 try:
                     return self._with_rows(work(unit), unit)
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     short = out_of_memory(error)
                     problem = _NO_MEMORY if short else sentence(error)
                 # not within the handler: what it holds is to be let go first
@@ -105,7 +105,10 @@ class Worker:
                 f"The network '{network.model}' is another one each time it is loaded, so a run could not go on with "
                 "its results; save its weights to a checkpoint and name that."
             )
-        return classifier.to(torch.device(self._context.device)).eval()
+        device = torch.device(self._context.device)
+        classifier = classifier.to(device).eval()
+        probe(classifier, device)
+        return classifier
 
     @property
     def _classifier(self) -> Classifier:

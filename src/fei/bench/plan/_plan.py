@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 from functools import lru_cache
@@ -33,6 +34,10 @@ Layout = Literal[
 ]  # fmt: skip
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 _LARGEST = 1_000_000  # bytes of a plan
+_MOST, _MOST_SEEDS = 1000, 10_000  # rows or columns, and repetitions
+# A key of many parts, on which TOML's reader spends the square of their number in time and memory.
+_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{16}}")
 # Of plans from before metrics went by name; a new metric is none of them.
 _SWITCHES = ("external", "internal", "complexity", "localization", "confidence")
 
@@ -40,7 +45,7 @@ _Count = Annotated[int, Field(ge=1)]
 _Seed = Annotated[int, Field(ge=0, lt=2**63)]
 _Text = Annotated[str, Field(min_length=1)]
 # A list becomes a tuple; what is in it is read as strictly as the rest.
-_Texts = Annotated[tuple[_Text, ...], Field(strict=False, min_length=1)]
+_Texts = Annotated[tuple[_Text, ...], Field(strict=False, min_length=1, max_length=_MOST)]
 
 
 class _Part(BaseModel):
@@ -164,7 +169,7 @@ class Metrics(_Part):
     localization: bool = False
     confidence: bool = False
     batch_size: _Count | None = None
-    measure: Annotated[tuple[_Text, ...], Field(strict=False)] = ()
+    measure: Annotated[tuple[_Text, ...], Field(strict=False, max_length=_MOST)] = ()
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -238,9 +243,9 @@ class Plan(_Part):
     """
 
     name: _Text
-    pairs: Annotated[tuple[Pair, ...], Field(strict=False, min_length=1)]
-    methods: Annotated[tuple[PlannedMethod, ...], Field(strict=False, min_length=1)]
-    seeds: Annotated[tuple[_Seed, ...], Field(strict=False, min_length=1)] = (0,)
+    pairs: Annotated[tuple[Pair, ...], Field(strict=False, min_length=1, max_length=_MOST)]
+    methods: Annotated[tuple[PlannedMethod, ...], Field(strict=False, min_length=1, max_length=_MOST)]
+    seeds: Annotated[tuple[_Seed, ...], Field(strict=False, min_length=1, max_length=_MOST_SEEDS)] = (0,)
     target: Literal["predicted", "label"] = "predicted"
     keep_maps: bool = False
     retries: Annotated[int, Field(ge=0)] = 1
@@ -306,9 +311,8 @@ def load_plan(path: str | Path) -> Plan:
     """Read a plan from a TOML file; InputError, with the place of the mistake, if it cannot be used."""
     file = Path(path)
     try:
-        if file.stat().st_size > _LARGEST:
-            raise InputError(f"The plan '{file}' is larger than {_LARGEST // 1_000_000} MB; give a TOML file.")
-        text = file.read_bytes().decode("utf-8")
+        with file.open("rb") as stream:
+            text = stream.read(_LARGEST + 1).decode("utf-8")
     except OSError as error:
         raise InputError(f"The plan '{file}' cannot be read ({error.strerror}); check the path.") from error
     except UnicodeDecodeError as error:
@@ -322,7 +326,11 @@ def load_plan(path: str | Path) -> Plan:
 @lru_cache(maxsize=64)
 def parse_plan(text: str) -> Plan:
     """A plan from TOML text; it keeps the text. A plan does not change, so the same text gives the same one."""
+    if len(text) > _LARGEST:
+        raise InputError(f"The plan is larger than {_LARGEST // 1_000_000} MB; give a TOML file.")
     try:
+        if _LONG_KEY.search(text):
+            raise ValueError("a key has too many parts")
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # of thousands of digits, or of nested brackets, too
         raise InputError(f"This is no valid TOML ({error}); correct it there.") from error

@@ -23,6 +23,7 @@ _EXPECTED = {
     "model_type": "give a table",
     "model_attributes_type": "give a table",
     "too_short": "give at least one entry",
+    "too_long": "give at most {max_length} entries",
     "greater_than_equal": "give at least {ge}",
     "less_than": "give less than {lt}",
     "literal_error": "choose one of {expected}",
@@ -68,10 +69,12 @@ def to_sentence(error: ValidationError, root: type[BaseModel]) -> str:
 
 def refuse_repeats(values: Sequence[Any], what: str, place: str = "") -> None:
     """Refuse a value that is given twice; {} in the place stands for its index."""
+    seen: set[Any] = set()
     for index, value in enumerate(values):
-        if value in values[:index]:
+        if value in seen:
             where = f" (`{place.format(index)}`)" if place else ""
             raise InputError(f"The {what} {value!r} is given twice{where}; give each once.")
+        seen.add(value)
 
 
 def _model_at(root: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel]:

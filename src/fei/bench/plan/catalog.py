@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from fei import data, metrics, models
 from fei.bench.context import PlannedNetwork, Recipe, sentence
-from fei.bench.plan.keys import canonical, feature_layers, file_digest, key_of, model_fingerprint
+from fei.bench.plan.keys import attends, canonical, feature_layers, file_digest, key_of, model_fingerprint
 from fei.bench.units import BLACK_IMAGE, KEPT, MAP, SANITY, Unit, storable
+from fei.common.exits import exits_caught
+from fei.core.settings import as_stored
 from fei.data import Dataset, Item
 from fei.errors import InputError
 
@@ -129,19 +131,21 @@ class Catalog:
         return PlannedUnit(unit, problem)
 
     def _key(self, kind: str, pair: int, method: int, seed: int, **content: Any) -> str:
-        recipe = self.recipes[method]
-        model = self.networks[pair].fingerprint
-        return key_of(kind, method=recipe.name, config=recipe.config, model=model, seed=seed, **content)
+        recipe, network = self.recipes[method], self.networks[pair]
+        config = recipe.config_on(network)
+        return key_of(kind, method=recipe.name, config=config, model=network.fingerprint, seed=seed, **content)
 
 
 def _recipe(index: int, row: PlannedMethod) -> Recipe:
     try:
-        made = row.make()
+        with exits_caught():
+            made = row.make()
     except InputError as error:  # code from elsewhere, which the plan alone does not load
         raise InputError(f"`methods[{index}]`: {error}") from error
     # code from elsewhere may be a method as it is, without settings that could be read
     config = getattr(made, "config", {"options": row.options})
-    return Recipe(row.name, dict(row.options), canonical(config))
+    stored = [canonical(as_stored(config, attends)) for attends in (False, True)]
+    return Recipe(row.name, dict(row.options), *stored)
 
 
 def _dataset(pair: Pair) -> Dataset | None:
@@ -158,23 +162,31 @@ def _few(dataset: Dataset | None, pair: Pair, plan: Plan) -> frozenset[str]:
     return frozenset(storable(item.id) for item in dataset.sample(plan.sanity.images, pair.sample_seed))
 
 
-def _survey(spec: str) -> tuple[str, tuple[str, ...], str | None]:
-    """The fingerprint and the feature layers of a network, or why it cannot be loaded."""
+def _survey(spec: str) -> tuple[str, tuple[str, ...], str | None, bool]:
+    """The fingerprint and the feature layers of a network, why it cannot be loaded, and whether it has attention."""
     try:
-        classifier = models.load(spec)
-        return model_fingerprint(classifier), tuple(feature_layers(classifier)), None
+        with exits_caught():
+            classifier = models.load(spec)
+            return model_fingerprint(classifier), tuple(feature_layers(classifier)), None, attends(classifier)
     except InputError:
         raise  # it names nothing that exists
-    except Exception as error:
-        return f"not loaded: {spec}", (), sentence(error)
+    except (Exception, SystemExit) as error:
+        return f"not loaded: {spec}", (), sentence(error), False
 
 
 def _network(
-    pair: Pair, dataset: Dataset | None, fingerprint: str, layers: tuple[str, ...], problem: str | None
+    pair: Pair,
+    dataset: Dataset | None,
+    fingerprint: str,
+    layers: tuple[str, ...],
+    problem: str | None,
+    attends: bool,
 ) -> PlannedNetwork:
     classes = None if dataset is None or dataset.classes is None else len(dataset.classes)
     found = tuple(name.removeprefix("network.") for name in layers)
-    return PlannedNetwork(pair.model, fingerprint, pair.data or "", pair.layers or found, pair.layers, classes, problem)
+    return PlannedNetwork(
+        pair.model, fingerprint, pair.data or "", pair.layers or found, pair.layers, classes, problem, attends
+    )
 
 
 def _look_at(item: Item) -> _Image:

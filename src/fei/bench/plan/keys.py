@@ -11,8 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fei.core.attention import find_attention
+from fei.core.checks import explained_failure
+from fei.core.dataflow import trace
 from fei.errors import FEIError
 from fei.models import Classifier
+from fei.models.identity import tensor_bytes
+from fei.models.structure import grey_image
 
 SCHEMA = 2
 """Raised when the same key would no longer mean the same numbers."""
@@ -71,7 +76,7 @@ def model_fingerprint(classifier: Classifier) -> str:
     content = hashlib.sha256()
     for name, value in sorted(classifier.state_dict().items()):
         content.update(f"{name}\0".encode())
-        content.update(_tensor_bytes(value) if isinstance(value, Tensor) else canonical(value).encode())
+        content.update(tensor_bytes(value) if isinstance(value, Tensor) else canonical(value).encode())
     settings = {
         "structure": _ADDRESS.sub("", str(classifier.network)),
         "mean": classifier.mean.flatten().tolist(),
@@ -95,11 +100,15 @@ def feature_layers(classifier: Classifier) -> list[str]:
         return []
 
 
-def _tensor_bytes(tensor: Tensor) -> bytes:
-    head = f"{tensor.dtype} {tuple(tensor.shape)}\0".encode()
-    plain = tensor.dequantize() if tensor.is_quantized else tensor.to_dense() if tensor.is_sparse else tensor
-    values = plain.detach().cpu().contiguous()
-    return head + values.flatten().view(torch.uint8).numpy().tobytes() if values.numel() else head
+def attends(classifier: Classifier) -> bool:
+    """Whether the network has attention between tokens, seen on a grey image."""
+    image = grey_image(classifier)
+    try:
+        with explained_failure(image):
+            flow, _ = trace(classifier, image)
+    except FEIError:  # what is wrong, its units will tell
+        return False
+    return find_attention(classifier, flow).between_tokens
 
 
 def _plain(value: Any) -> Any:

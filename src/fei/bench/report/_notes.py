@@ -14,6 +14,7 @@ from fei.bench.report.numbers import Failure, Numbers
 if TYPE_CHECKING:
     from fei.bench.report.tables import Table
 
+_SAME_ON_LINEAR_HEADS = {"gradcam", "xgradcam", "fgvce"}
 _MOST_COLUMNS = 8  # for which the baselines are named
 _MOST_NAMED = 3  # failed units of a method, with one reason
 
@@ -22,6 +23,7 @@ def notes(table: Table, numbers: Numbers, rows: Sequence[int], *, against_first:
     """The notes under a table, one sentence or two each."""
     kinds = {column.quantity.kind for column in table.columns}
     found = [*_measured(table), *_spread(table), *_marks(table, numbers, rows), *_tests(table, against_first)]
+    found += _equal(table, numbers, rows)
     if kinds == {"sanity"}:
         found.append("1 is the original map; a method that depends on the network's weights moves away from it.")
     if any(cell.short for _, _, cell in table.filled()):
@@ -86,6 +88,21 @@ def _marks(table: Table, numbers: Numbers, rows: Sequence[int]) -> list[str]:
     labels = [numbers.plan.methods[row].label for row in rows if row in numbers.controls]
     control = f" {' and '.join(labels)} (no clipping: a control) takes no place." if labels else ""
     return [f"Bold is the best of a column, underlined the second.{control}"]
+
+
+def _equal(table: Table, numbers: Numbers, rows: Sequence[int]) -> list[str]:
+    """Which rows have the same numbers throughout, and why, where that is known."""
+    groups: dict[tuple[float | None, ...], list[int]] = {}
+    for row, cells in zip(rows, table.cells, strict=True):
+        groups.setdefault(tuple(None if cell is None else cell.estimate.mean for cell in cells), []).append(row)
+    texts = []
+    for alike in (group for means, group in groups.items() if len(group) > 1 and any(means)):
+        methods = [numbers.plan.methods[row] for row in alike]
+        why = "their maps rank the pixels in the same way"
+        if {method.name for method in methods} <= _SAME_ON_LINEAR_HEADS:
+            why = "on a network that ends in pooling and one linear layer they are the same map, whatever the image"
+        texts.append(f"{' and '.join(method.label for method in methods)} have equal numbers: {why}.")
+    return texts
 
 
 def _tests(table: Table, against_first: bool) -> list[str]:

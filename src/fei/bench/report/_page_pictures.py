@@ -58,7 +58,7 @@ def _of_pair(store: Store, numbers: Numbers, pair: int, limit: int) -> dict[str,
     with_maps = {item for item, _ in keys}
     if not with_maps:
         return _document("No map has been kept yet.")
-    read, word = _reader(numbers, pair)
+    read, word = _reader(store, numbers, pair)
     order, words = _worst_first(numbers, pair, units)
     made = _document(word)
     waiting = [place for place in order if units.items[place] in with_maps]
@@ -90,9 +90,9 @@ def _document(word: str) -> dict[str, Any]:
     return {"photographs": {}, "maps": {}, "word": word, "left_out": ""}
 
 
-def _reader(numbers: Numbers, pair: int) -> tuple[Callable[[str], Pixels] | None, str]:
+def _reader(store: Store, numbers: Numbers, pair: int) -> tuple[Callable[[str], Pixels] | None, str]:
     try:
-        return photograph_reader(numbers, pair), ""
+        return photograph_reader(store, numbers, pair), ""
     except FEIError as error:
         return None, f"The photographs cannot be read: {error}"
 

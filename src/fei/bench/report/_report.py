@@ -14,7 +14,7 @@ from fei.bench.report.figures import figures
 from fei.bench.report.numbers import Numbers
 from fei.bench.report.style import FORMATS, picture
 from fei.bench.report.tables import Table, tables
-from fei.common.files import prepare_folder, write_files
+from fei.common.files import prepare_folder, refuse_link, write_files
 
 if TYPE_CHECKING:
     from fei.bench.store import Store
@@ -55,6 +55,8 @@ def write_report(store: Store, folder: Path | str, numbers: Numbers | None = Non
     """
     folder = Path(folder)
     for part in (folder, folder / "tables", folder / "figures"):
+        if part != folder:
+            refuse_link(part)
         prepare_folder(part, what="report")
     numbers = numbers or Numbers(store)
     files: dict[str, bytes] = {}

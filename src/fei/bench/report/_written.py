@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from fei.bench.report._cells import MISSING, Cell, Column, decimals, number
+from fei.common.words import spreadsheet_cell
 
 if TYPE_CHECKING:
     from fei.bench.report.tables import Table
@@ -94,11 +95,14 @@ def csv_text(table: Table) -> str:
     for column, row, cell in table.filled():
         quantity, e, t = column.quantity, cell.estimate, cell.test
         threshold = "" if column.threshold is None else column.threshold
-        tested = [t.against, *map(_digits, (t.difference, t.p, t.corrected)), t.images] if t else [""] * 5
+        tested = (
+            [spreadsheet_cell(t.against), *map(_digits, (t.difference, t.p, t.corrected)), t.images] if t else [""] * 5
+        )
         writer.writerow(
             [
-                *(table.pairs[column.pair], row.label, row.group),
-                *(quantity.metric, quantity.protocol, quantity.layer, threshold),
+                *map(spreadsheet_cell, (table.pairs[column.pair], row.label, row.group)),
+                *map(spreadsheet_cell, (quantity.metric, quantity.protocol, quantity.layer)),
+                threshold,
                 *map(_digits, (e.mean, e.std, e.low, e.high)),
                 *(e.images, e.seeds, e.count, cell.place or ""),
                 *tested,

@@ -140,9 +140,11 @@ def curves(numbers: Numbers) -> Figure | None:
             for row, look in shown.items():
                 if (curve := numbers.curve(pair, row, protocols[0], name)) is not None:
                     many = len(curve.fractions) > 12
-                    axes.plot(curve.fractions, curve.scores, **look.line() | ({"marker": ""} if many else {}))
+                    share = [1 - each for each in curve.fractions] if name == "insertion" else curve.fractions
+                    axes.plot(share, curve.scores, **look.line() | ({"marker": ""} if many else {}))
             what = f"{numbers.plan.pairs[pair].name}: {known(name).heading}"
-            dress(axes, what, "fraction replaced" if pair == pairs[-1] else "", "score" if axes is line[0] else "")
+            below = "share of pixels shown" if name == "insertion" else "share of pixels removed"
+            dress(axes, what, below if pair == pairs[-1] else "", "score" if axes is line[0] else "")
     legend(figure, list(shown.values()))
     return figure
 

@@ -14,6 +14,7 @@ from fei.bench.report.grids import MapGrid, visual_comparison, wrapped
 from fei.bench.report.numbers import Numbers
 from fei.bench.report.style import layer_name, line_styles, new_figure
 from fei.bench.units import storable
+from fei.common.consent import named_by
 from fei.errors import DataError, FEIError
 from fei.report.drawing import Pixels, bare, photo
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _CELL = 0.82  # inches
 _TITLE = 0.36
 _MOST_IMAGES = 6
+_MOST_BYTES = 1 << 28  # of the maps of a figure, 200 kB each as a rule
 
 
 def visual_grid(store: Store, numbers: Numbers, pair: int) -> Figure | str | None:
@@ -60,7 +62,7 @@ def kept_grid(store: Store, numbers: Numbers, pair: int, methods: Sequence[int] 
         return f"Maps of {name} are not shown, since none has been kept yet."
     style = line_styles(numbers)
     try:
-        read = photograph_reader(numbers, pair)
+        read = photograph_reader(store, numbers, pair)
         photographs = [read(item) for item in items]
     except FEIError as error:
         return f"Maps of {name} are not shown, since they cannot be laid over their photographs: {error}"
@@ -109,15 +111,19 @@ def _kept(store: Store, numbers: Numbers, pair: int) -> dict[tuple[str, int], ND
     for item, row, key in keys:
         by_item.setdefault(item, []).append((row, key))
     found: dict[tuple[str, int], NDArray[np.float32]] = {}
+    room = _MOST_BYTES
     for item in numbers.items(pair, "map"):
-        maps = {(item, row): values for row, key in by_item.get(item, ()) if (values := store.map(key)) is not None}
-        found |= maps
+        for row, key in by_item.get(item, ()):
+            values = store.map(key) if room > 0 else None
+            if values is not None:
+                found[item, row] = values
+                room -= values.nbytes
         if len({name for name, _ in found}) == _MOST_IMAGES:
             break
     return found
 
 
-def photograph_reader(numbers: Numbers, pair: int) -> Callable[[str], Pixels]:
+def photograph_reader(store: Store, numbers: Numbers, pair: int) -> Callable[[str], Pixels]:
     """What reads the images of a pair as its network saw them; the network is loaded for that.
 
     Raises:
@@ -127,7 +133,8 @@ def photograph_reader(numbers: Numbers, pair: int) -> Callable[[str], Pixels]:
 
     chosen = numbers.plan.pairs[pair]
     files = {storable(item.id): item.path for item in data.load(chosen.data or "")}
-    classifier = models.load(chosen.model)
+    with named_by(f"The run in '{store.folder}'"):
+        classifier = models.load(chosen.model)
 
     def read(item: str) -> Pixels:
         if item not in files:

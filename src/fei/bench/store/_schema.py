@@ -96,8 +96,11 @@ def lay_out(sql: sqlite3.Connection, plan: Plan) -> None:
 
 def version(sql: sqlite3.Connection) -> str | None:
     """The schema of a run; None where none was laid out yet."""
-    if not sql.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'").fetchall():
+    made = sql.execute("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'meta'").fetchall()
+    if not made:
         return None
+    if not str(made[0][0]).startswith("CREATE TABLE"):  # what is computed as it is read
+        return "?"
     found = sql.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall()
     return str(found[0][0]) if found else "?"
 

@@ -7,7 +7,9 @@ one line, also while the run goes on: ``pandas.read_sql("SELECT * FROM results",
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,18 +18,29 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fei.bench.store import _schema
-from fei.bench.store.disk import DATABASE, connect, connect_readonly, dictionaries, explained, read_map
+from fei.bench.plan.keys import plan_key
+from fei.bench.store import _digests, _schema
+from fei.bench.store._damage import Damage, find_damage
+from fei.bench.store.disk import (
+    DATABASE,
+    MAPS,
+    check_files,
+    connect,
+    connect_readonly,
+    dictionaries,
+    explained,
+    read_map,
+)
 from fei.bench.store.outcomes import stored_json
 from fei.bench.units import DONE, FAILED, KEPT, Outcome
-from fei.common.files import replacing
+from fei.common.files import replacing, settle
 from fei.common.lock import Lock
 from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from fei.bench.plan import Plan
 
-PLAN, MAPS = "plan.toml", "maps"
+PLAN = "plan.toml"
 _PARTS = ".fei-" + "[0-9a-f]" * 16  # files that are being written, see `fei.common.files.replacing`
 
 Link = tuple[int, int, str, int, str, str]
@@ -143,6 +156,12 @@ class Store(contextlib.AbstractContextManager["Store"]):
             counts = self.rows("SELECT (SELECT count(*) FROM pairs), (SELECT count(*) FROM methods)")
             if counts != [(len(plan.pairs), len(plan.methods))]:
                 raise DataError(f"The plan of the run in '{self.folder}' is not that of its tables; restore it.")
+            beside = self.folder / PLAN
+            if os.path.lexists(beside) and not self._shows(plan):
+                raise DataError(
+                    f"The plan in '{beside}' is not the one that the run follows; remove that file to go on with the "
+                    f"run's own, or give it: fei bench resume {self.folder} --plan {beside}."
+                )
             self._plan = plan
         return self._plan
 
@@ -221,9 +240,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         """
         outcomes = list(outcomes)
         with explained(self.folder):
-            for outcome in outcomes:
-                if outcome.map is not None:
-                    self._keep_map(outcome.key, outcome.map)
+            maps = {one.key: self._keep_map(one.key, one.map) for one in outcomes if one.map is not None}
         with self._transaction() as sql:
             sql.executemany(_schema.PUT_UNIT, map(_schema.unit_row, outcomes))
             sql.executemany(_schema.PUT_SCORE, ((o.key, *score) for o in outcomes for score in o.scores))
@@ -236,6 +253,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 ),
             )
             sql.executemany(_schema.PUT_GROUP, ((o.key, group) for o in outcomes for group in o.groups))
+            _digests.note_units(sql, (o.key for o in outcomes), maps)
 
     def link(self, rows: Iterable[Link], plan: Plan | None = None, layers: Sequence[Sequence[str]] = ()) -> None:
         """Say which units the plan consists of; units of an earlier plan are then no longer linked, but not lost.
@@ -260,14 +278,40 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 "DELETE FROM units WHERE status = 'failed' AND key NOT IN (SELECT unit FROM plan_units) "
                 "AND key NOT IN (SELECT unit FROM groups)"
             )
+            _digests.note_plan(sql)
         if plan is not None:
+            with explained(self.folder):
+                self._write_plan(plan.text)
+
+    def show_plan(self, plan: Plan) -> None:
+        """Write a plan that is the run's beside it, where there is none or another one."""
+        if self.plan_key == plan_key(plan) and not self._shows(plan):
             with explained(self.folder):
                 self._write_plan(plan.text)
 
     def set_done(self, keys: Iterable[str]) -> None:
         """Mark units as done that failed over something the plan no longer asks for."""
+        keys = list(keys)
         with self._transaction() as sql:
             sql.executemany("UPDATE units SET status = 'done', error = NULL WHERE key = ?", ((key,) for key in keys))
+            _digests.note_units(sql, keys)
+
+    def damage(self) -> Damage:
+        """What is not as it was written, or is missing."""
+        with explained(self.folder):
+            return find_damage(self._connection, self.folder / MAPS)
+
+    def repair(self) -> Damage:
+        """Forget what is damaged, so that it is computed again; the plan's list of units is made anew then, too."""
+        found = self.damage()
+        if not found.none:
+            with self._transaction() as sql:
+                _digests.forget(sql, found.units, found.maps)
+                sql.execute("INSERT OR REPLACE INTO meta(key, value) VALUES ('complete', '')")
+            with explained(self.folder):
+                for key in (*found.units, *found.maps):
+                    (self.folder / MAPS / f"{key}.npy").unlink(missing_ok=True)
+        return found
 
     def close(self) -> None:
         """Put everything into the one file, as far as no one else reads it, and let others write."""
@@ -294,11 +338,26 @@ class Store(contextlib.AbstractContextManager["Store"]):
                     self._connection.execute("ROLLBACK")
                 raise
 
-    def _keep_map(self, key: str, values: NDArray[np.float32]) -> None:
+    def _shows(self, plan: Plan) -> bool:
+        """Whether the plan beside the run is this one; comments and the order of keys may differ."""
+        from fei.bench.plan import load_plan
+
+        try:
+            return plan_key(load_plan(self.folder / PLAN)) == plan_key(plan)
+        except InputError:
+            return False
+
+    def _keep_map(self, key: str, values: NDArray[np.float32]) -> str:
+        """Write a map; its digest."""
         folder = self.folder / MAPS
-        folder.mkdir(exist_ok=True)
+        if not folder.is_dir():
+            folder.mkdir()
+            settle(self.folder)
+        content = io.BytesIO()
+        np.save(content, np.asarray(values, dtype=np.float32), allow_pickle=False)
         with replacing(folder / f"{key}.npy") as file:
-            np.save(file, np.asarray(values, dtype=np.float32), allow_pickle=False)
+            file.write(content.getvalue())
+        return _digests.sha256(content.getvalue())
 
     def _write_plan(self, text: str) -> None:
         with replacing(self.folder / PLAN) as file:
@@ -309,6 +368,7 @@ def _locked(folder: Path, undo: contextlib.ExitStack) -> Lock:
     """The right to write to a run. What a driver that was killed while it wrote left behind is removed."""
     lock = Lock(folder)
     undo.callback(lock.release)
+    check_files(folder, writing=True)
     for part in (*folder.glob(_PARTS), *(folder / MAPS).glob(_PARTS)):
         with contextlib.suppress(OSError):  # another program's, or gone
             if part.stat().st_mtime_ns < lock.since:

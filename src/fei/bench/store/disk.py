@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
+import os
 import re
+import shutil
 import sqlite3
+import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fei.common.files import is_mine, open_regular, refuse_link
 from fei.errors import DataError, InputError
 
-DATABASE = "run.sqlite"
+DATABASE, MAPS = "run.sqlite", "maps"
+MAX_MAP_BYTES = 1 << 26
+"""Larger maps, of more than 4096 × 4096 pixels, are not read."""
+
+_JOURNAL = "-journal"
+_BESIDE = (_JOURNAL, "-wal", "-shm")
+_NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")  # how a journal ends that names another
 _BUSY_SECONDS = 30.0
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FULL = {errno.ENOSPC, errno.EDQUOT} if hasattr(errno, "EDQUOT") else {errno.ENOSPC}
@@ -60,10 +72,39 @@ def dictionaries(sql: sqlite3.Connection, query: str, *arguments: Any) -> list[d
     return [dict(zip(names, row, strict=True)) for row in found]
 
 
+def check_files(folder: Path, *, writing: bool) -> None:
+    """See that the files of a run are its own, before the database looks at any of them.
+
+    SQLite completes what a journal beside the file says was begun. A journal can name another one, and then SQLite
+    deletes a file of that name; no run makes such a journal.
+
+    Raises:
+        InputError: If one is a link or no regular file or, to write, somebody else's.
+        DataError: If there is a journal that no run leaves.
+    """
+    for name in (MAPS, DATABASE, *(DATABASE + end for end in _BESIDE)):
+        refuse_link(folder / name)
+        if name == MAPS or not os.path.lexists(folder / name):
+            continue
+        status = (folder / name).lstat()
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"'{folder / name}' is no regular file; restore the run.")
+        if writing and not is_mine(status):
+            raise InputError(f"'{folder / name}' belongs to somebody else; work on a copy of the run.")
+    journal = folder / (DATABASE + _JOURNAL)
+    if journal.exists():
+        with journal.open("rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - len(_NAMES_ANOTHER)))
+            if stream.read() == _NAMES_ANOTHER:
+                raise DataError(f"'{journal}' is a journal that no run leaves behind; do not use this run.")
+
+
 def connect(folder: Path) -> sqlite3.Connection:
     """A connection to write with, made durable; transactions are begun and ended by hand."""
+    check_files(folder, writing=True)
     connection = sqlite3.connect(folder / DATABASE, timeout=_BUSY_SECONDS, isolation_level=None)
     try:
+        connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
     except sqlite3.Error:
@@ -73,7 +114,32 @@ def connect(folder: Path) -> sqlite3.Connection:
 
 
 def connect_readonly(folder: Path) -> sqlite3.Connection:
-    """A connection to read with, also where nothing can be written, as on an archive's disk."""
+    """A connection to read with, also where nothing can be written, as on an archive's disk.
+
+    What was begun and not completed is completed in a copy; of somebody else's run a copy is read, too, so that what
+    has been checked stays as it is.
+    """
+    check_files(folder, writing=False)
+    if (folder / (DATABASE + _JOURNAL)).exists():
+        with tempfile.TemporaryDirectory(prefix="fei-run-") as place:
+            for end in ("", _JOURNAL):
+                shutil.copyfile(folder / (DATABASE + end), Path(place) / (DATABASE + end))
+            return _copied(connect(Path(place)))
+    connection = _connect_readonly(folder)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection if is_mine((folder / DATABASE).stat()) else _copied(connection)
+
+
+def _copied(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """A private copy of a database, in a file without a name; the original is closed."""
+    copy = sqlite3.connect("", isolation_level=None)
+    with contextlib.closing(connection):
+        connection.backup(copy)
+    copy.execute("PRAGMA trusted_schema = OFF")
+    return copy
+
+
+def _connect_readonly(folder: Path) -> sqlite3.Connection:
     address = (folder / DATABASE).resolve().as_uri()
     connection = sqlite3.connect(f"{address}?mode=ro", timeout=_BUSY_SECONDS, isolation_level=None, uri=True)
     try:
@@ -88,8 +154,30 @@ def connect_readonly(folder: Path) -> sqlite3.Connection:
 
 def read_map(folder: Path, key: str) -> NDArray[np.float32] | None:
     """The map of a unit (H, W) in a folder of maps; None where there is none that can be read."""
-    try:  # mapped, so that a header cannot ask for more than the file has
-        values = np.array(np.load(folder / f"{key}.npy", mmap_mode="r", allow_pickle=False))
+    content = map_bytes(folder, key)
+    try:
+        return None if content is None else _array(content)
     except Exception:  # on a damaged file numpy raises nearly anything
         return None
-    return values if values.dtype == np.float32 and values.ndim in (2, 3) and values.size else None
+
+
+def map_bytes(folder: Path, key: str) -> bytes | None:
+    """The file of a map; None where there is none that can be read, or it is larger than `MAX_MAP_BYTES`."""
+    try:
+        with open_regular(folder / f"{key}.npy") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            return stream.read(MAX_MAP_BYTES) if size <= MAX_MAP_BYTES else None
+    except (OSError, InputError):
+        return None
+
+
+def _array(content: bytes) -> NDArray[np.float32] | None:
+    """A map from a .npy file, which has as many numbers as its header says: nothing is made for others."""
+    stream = io.BytesIO(content)
+    if np.lib.format.read_magic(stream) != (1, 0):
+        return None
+    shape, transposed, dtype = np.lib.format.read_array_header_1_0(stream)
+    if dtype != np.float32 or len(shape) not in (2, 3) or 0 in shape:
+        return None
+    values = np.frombuffer(content, np.float32, offset=stream.tell())
+    return values.reshape(shape[::-1]).T.copy() if transposed else values.reshape(shape).copy()

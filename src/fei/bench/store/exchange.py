@@ -17,6 +17,8 @@ from fei.bench.store._store import Store
 from fei.bench.store.outcomes import curve_values, stored_outcomes
 from fei.bench.units import KEPT, Outcome, Score, StoredCurve
 from fei.common.files import replacing
+from fei.common.words import from_spreadsheet_cell, spreadsheet_cell
+from fei.data.files import MAX_LIST_BYTES
 from fei.errors import DataError, InputError
 
 __all__ = ["COLUMNS", "Difference", "diff", "export", "import_results", "merge", "outcomes_of", "stored_outcomes"]
@@ -47,6 +49,7 @@ _QUERY = f"""
     WHERE r.pair_index = ? AND r.method_index = ?
     ORDER BY r.kind, r.item, r.seed, r.unit, r.metric, r.protocol, r.layer"""  # noqa: S608
 _Row = dict[str, Any]
+_ROWS = 1024  # read at once
 
 
 def export(store: Store, path: str | Path) -> int:
@@ -181,7 +184,7 @@ def _write_csv(stream: BinaryIO, parts: Iterable[list[tuple[Any, ...]]]) -> None
     table = csv.writer(text)  # floats are written so that they are read as the same ones
     table.writerow(COLUMNS)
     for part in parts:
-        table.writerows(part)
+        table.writerows([spreadsheet_cell(cell) if isinstance(cell, str) else cell for cell in row] for row in part)
     text.detach()
 
 
@@ -196,7 +199,9 @@ def _read_csv(file: Path) -> Iterator[_Row]:
 
 
 def _value(name: str, kind: type, text: str) -> Any:
-    return (text if name in _NEVER_NULL else None) if text == "" else kind(text)
+    if text == "":
+        return text if name in _NEVER_NULL else None
+    return from_spreadsheet_cell(text) if kind is str else kind(text)
 
 
 def _write_parquet(stream: BinaryIO, parts: Iterable[list[tuple[Any, ...]]]) -> None:
@@ -210,11 +215,30 @@ def _write_parquet(stream: BinaryIO, parts: Iterable[list[tuple[Any, ...]]]) -> 
 
 
 def _read_parquet(file: Path) -> Iterator[_Row]:
+    """The rows. A text that many of them have is kept once: a few bytes of a file can give it to every row."""
     arrow = _arrow()
-    with arrow.parquet.ParquetFile(file) as table:
-        for batch in table.iter_batches(columns=list(COLUMNS)):
-            for row in batch.to_pylist():
-                yield {name: row[name] for name in COLUMNS}
+    texts = [name for name, kind in COLUMNS.items() if kind is str]
+    with arrow.parquet.ParquetFile(file, read_dictionary=texts) as table:
+        if table.metadata.num_rows > file.stat().st_size:
+            raise ValueError("it has more rows than bytes")
+        if sum(table.metadata.row_group(i).total_byte_size for i in range(table.num_row_groups)) > MAX_LIST_BYTES:
+            raise ValueError(f"it unpacks to more than {MAX_LIST_BYTES // 1_000_000} MB")
+        for batch in table.iter_batches(_ROWS, columns=list(COLUMNS)):
+            yield from (
+                dict(zip(COLUMNS, row, strict=True)) for row in zip(*map(_cells, _in_order(batch)), strict=True)
+            )
+
+
+def _in_order(batch: Any) -> Iterator[Any]:
+    return (batch.column(batch.schema.get_field_index(name)) for name in COLUMNS)
+
+
+def _cells(column: Any) -> list[Any]:
+    """The values of a column."""
+    if not hasattr(column, "dictionary"):
+        return list(column.to_pylist())
+    texts = column.dictionary.to_pylist()
+    return [None if index is None else texts[index] for index in column.indices.to_pylist()]
 
 
 def _arrow() -> Any:

@@ -15,6 +15,7 @@ from fei.errors import InputError, ModelError
 from fei.models.classifier import Classifier
 from fei.models.sources._checkpoint import Checkpoint, build_for, load_checkpoint
 from fei.models.sources._download import fetch_folder_from_hub
+from fei.models.sources._image_text import is_image_text, load_image_text
 from fei.models.sources._packages import import_beside_torchvision
 
 _BILINEAR = 2  # Pillow's number of it
@@ -34,7 +35,8 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
     if not folder.is_dir():
         patterns, needed = ["config.json", "preprocessor_config.json"], "config.json"
         if checkpoint is None:
-            patterns, needed = [*patterns, "*.safetensors", "*.safetensors.index.json"], "model*.safetensors"
+            weights = ["*.safetensors", "*.safetensors.index.json", "tokenizer*", "vocab*", "merges.txt", "*_map.json"]
+            patterns, needed = [*patterns, *weights], "model*.safetensors"
         advice = "download the model elsewhere and name its folder: hf:path/to/folder"
         folder = fetch_folder_from_hub(name, patterns, needed=needed, advice=advice)
     try:
@@ -52,8 +54,12 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
             logging.disable_progress_bar()
             config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
             processor = transformers.AutoImageProcessor.from_pretrained(folder, trust_remote_code=False).to_dict()
+            if is_image_text(config):
+                if checkpoint is not None:
+                    raise ModelError(f"The model '{name}' compares images with texts; leave the checkpoint out.")
+                return Classifier(load_image_text(transformers, folder), **_preprocessing(processor, name))
             if checkpoint is None:
-                network, changed = _with_weights(transformers, folder, name), False
+                network, changed = _with_weights(transformers, folder, name), 0
             else:
                 network, changed = build_for(checkpoint, partial(_build, transformers, config))
         names = [str(config.id2label[index]) for index in sorted(config.id2label)]
@@ -64,7 +70,7 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
     except Exception as error:  # transformers raises nearly anything on a model of another kind
         needed = "it must be an image classifier that transformers knows without code of its own"
         raise ModelError(f"The model '{name}' cannot be loaded ({in_brief(error)}); {needed}.") from error
-    return load_checkpoint(classifier, checkpoint)
+    return load_checkpoint(classifier, checkpoint, changed)
 
 
 def _has_safetensors(folder: Path) -> bool:

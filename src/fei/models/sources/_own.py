@@ -1,18 +1,19 @@
 """file.py:factory and package.module:factory, networks that a function of the user's own makes."""
 
-import hashlib
 import importlib
 import importlib.util
 import inspect
-import sys
 from pathlib import Path
 from types import ModuleType
 
 from torch import nn
 
+from fei.common.consent import check_module
+from fei.common.source_files import import_file
 from fei.common.words import in_brief, suggestion
 from fei.errors import FEIError, InputError, ModelError
 from fei.models.classifier import Classifier
+from fei.models.identity import OWN_FILE
 from fei.models.sources._checkpoint import Checkpoint, load_checkpoint
 
 _OTHER_FORMS = ("torchvision", "timm", "hf")
@@ -27,17 +28,11 @@ def load_from_file(name: str, checkpoint: Checkpoint | None) -> Classifier:
     file = Path(path.removesuffix(".py") + ".py")
     if not file.is_file():
         raise InputError(f"There is no model file '{file}'; check the path.")
-    digest = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
-    unique = f"_fei_model_{file.stem}_{digest}"
-    spec = importlib.util.spec_from_file_location(unique, file)
-    if spec is None or spec.loader is None:
-        raise ModelError(f"'{file}' cannot be imported; it must be a Python source file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[unique] = module  # dataclasses and pickling look a class's module up there
     try:
-        spec.loader.exec_module(module)
+        module = import_file(file, factory, OWN_FILE)
+    except FEIError:
+        raise
     except (Exception, SystemExit) as error:
-        del sys.modules[unique]
         raise ModelError(f"'{file}' cannot be imported ({in_brief(error)}); it must run without errors.") from error
     return _load(module, factory, checkpoint, where=str(file), form="file.py:factory")
 
@@ -45,6 +40,7 @@ def load_from_file(name: str, checkpoint: Checkpoint | None) -> Classifier:
 def load_from_package(name: str, checkpoint: Checkpoint | None) -> Classifier:
     """Wrap the network that a function in a module Python finds returns; the name is "package.module:factory"."""
     path, _, factory = name.partition(":")
+    check_module(path, factory)
     try:
         try:
             found = importlib.util.find_spec(path)
@@ -94,4 +90,5 @@ def _load(module: ModuleType, name: str, checkpoint: Checkpoint | None, *, where
         except InputError as error:
             wrong = str(error).rstrip(".")
             raise ModelError(f"The network of '{what}' describes itself wrongly ({wrong}); mend it.") from error
+    network.files = (module.__file__,) if module.__file__ else ()
     return load_checkpoint(network, checkpoint)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from fei.errors import InputError
 from fei.models.classifier import Classifier
+from fei.models.preprocessing import split_spec, tell
 from fei.models.sources._checkpoint import Checkpoint, read_checkpoint
 from fei.models.sources._embedded import load_efficientnet_lite0
 from fei.models.sources._hf import load_from_hf
@@ -40,7 +41,9 @@ _SOURCES = {
         "a classifier of timm; @none: random weights", r"timm:([^:]*)", load_from_timm
     ),
     "hf:ID[:checkpoint]": _Source(
-        "an image classifier of Hugging Face, or a folder with one", r"hf:((?:[A-Za-z]:[\\/])?[^:]*)", load_from_hf
+        "an image classifier or image–text model of Hugging Face, or a folder with one",
+        r"hf:((?:[A-Za-z]:[\\/])?[^:]*)",
+        load_from_hf,
     ),
     "path/to/file.py:factory[:checkpoint]": _Source(
         "a function in a Python file that returns an nn.Module", r"(.+\.py(?::[^:]*)?)", load_from_file
@@ -102,7 +105,8 @@ def load(spec: str) -> Classifier:
 
             "@none" after a name of torchvision or timm asks for random weights. ":checkpoint" after any of them names a
             .safetensors, .pt or .pth file with weights to load instead; where it is for another number of classes, the
-            network's last layer is replaced to fit it.
+            network's last layer is replaced to fit it. "?mean=imagenet&labels=names.txt" at the end says what images
+            the network was trained on and what its classes are called, see `fei.models.preprocessing`.
 
     Returns:
         The network as a `Classifier`.
@@ -114,10 +118,12 @@ def load(spec: str) -> Classifier:
     """
     if not isinstance(spec, str):
         raise InputError(f"The model is given as a {type(spec).__name__}; give a string: {', '.join(available())}.")
+    bare, told = split_spec(spec)
     for source in _SOURCES.values():
-        if match := re.fullmatch(source.pattern + _CHECKPOINT, spec):
+        if match := re.fullmatch(source.pattern + _CHECKPOINT, bare):
             name, file = match.groups()
             classifier = source.load(name, read_checkpoint(Path(file)) if file else None)
+            tell(classifier, told)
             classifier.spec = spec
             return classifier.eval()
     raise InputError(f"There is no model '{spec}'; give one of: {', '.join(available())}.")

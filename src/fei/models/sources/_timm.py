@@ -38,10 +38,11 @@ def load_from_timm(name: str, checkpoint: Checkpoint | None) -> Classifier:
     if wanted or checkpoint is not None:
         network, changed = build_for(checkpoint, partial(timm.create_model, name))
     else:
-        network, changed = _build_with_weights(timm, name), False
+        network, changed = _build_with_weights(timm, name), 0
     named = network.num_classes == _IMAGENET and not changed
     labels = timm.data.ImageNetInfo().label_descriptions() if named else None
-    return load_checkpoint(Classifier(network, labels=labels, **_preprocessing(timm, network, name)), checkpoint)
+    classifier = Classifier(network, labels=labels, **_preprocessing(timm, network, name))
+    return load_checkpoint(classifier, checkpoint, changed)
 
 
 def timm_names(pattern: str) -> list[str]:

@@ -55,7 +55,7 @@ def load_from_torchvision(name: str, checkpoint: Checkpoint | None) -> Classifie
     settings: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "labels": imagenet_labels()}
     settings["input_size"] = 299 if name == "inception_v3" else 224
     settings = settings if weights is None else _of_weights(weights)
-    return load_checkpoint(Classifier(network, **settings | ({"labels": None} if changed else {})), checkpoint)
+    return load_checkpoint(Classifier(network, **settings | ({"labels": None} if changed else {})), checkpoint, changed)
 
 
 def torchvision_names(pattern: str) -> list[str]:

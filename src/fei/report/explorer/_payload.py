@@ -18,6 +18,7 @@ from fei import __version__
 from fei.core.explanation import Explanation
 from fei.core.randomness import image_digest
 from fei.errors import InputError
+from fei.methods import is_control
 from fei.metrics import BlackImage, Cost, Curve, Evaluation, agreement_matrix, declared
 from fei.protocols import get
 from fei.report.drawing import QUIET
@@ -144,11 +145,13 @@ def _panel(shown: Shown, panel: Panel) -> dict[str, Any]:
     sentence = panel.evidence(shown.label, shown.probability)
     return {
         "method": panel.method,
+        "control": is_control(panel.method),
         "values": packed(values),
         "ranks": packed(ranks(shown, panel)),
         "low": _number(low),
         "high": _number(high),
         **_measured(panel.evaluation),
+        **_blocks(panel),
         "top": {curve: [_guesses(point) for point in points] for curve, points in panel.top.items()},
         "masks": None if panel.explanation is None else _masks(panel.explanation),
         "blackImage": None if panel.black_image is None else _black_image(panel.black_image),
@@ -194,11 +197,33 @@ def _layers(evaluation: Evaluation) -> dict[str, Any]:
     shown = [name for name in _INSIDE if name in next(iter(layers.values())).numbers]
     return {
         "fractions": [float(fraction) for fraction in evaluation.insertion.fractions if 0 < fraction < 1],
-        "names": [name.removeprefix("network.") for name in layers],
+        "names": _short(layers),
         "mean": {
             name: [_number(similar.numbers[name][0]) for similar in evaluation.internal.values()] for name in shown
         },
     } | {name: [_numbers(similar.numbers[name][0]) for similar in layers.values()] for name in shown}
+
+
+def _blocks(panel: Panel) -> dict[str, Any]:
+    """A transformer block by block, means over the insertion curve: tokens, and attention beside them."""
+    layers = {} if panel.evaluation is None else panel.evaluation.internal
+    charts: list[dict[str, Any]] = []
+    for tokens, rows in (("cls", "cls"), ("patch", "kept")):
+        cosine = f"{tokens}_cosine"
+        alike = {name: one.numbers[cosine][0] for name, one in layers.items() if cosine in one.numbers}
+        heads = {name: getattr(one, rows) for name, one in panel.attention.items()}
+        # of a network without a class token, or where no patch is kept, there is nothing to say
+        known = {name: one[0] for name, one in heads.items() if one is not None and one.isfinite().all()}
+        if alike:
+            charts.append({"metric": cosine, "names": _short(alike), "mean": _numbers(alike.values())})
+        if known:
+            means, spread = [_number(one.mean()) for one in known.values()], [_numbers(one) for one in known.values()]
+            charts.append({"metric": f"{rows}_divergence", "names": _short(known), "mean": means, "heads": spread})
+    return {"blocks": charts} if charts else {}
+
+
+def _short(layers: Iterable[str]) -> list[str]:
+    return [name.removeprefix("network.") for name in layers]
 
 
 def _masks(explanation: Explanation) -> dict[str, Any]:
@@ -212,7 +237,7 @@ def _masks(explanation: Explanation) -> dict[str, Any]:
         "phi": [_numbers(course) for course in trace.phi[0]],
         "area": [_numbers(course) for course in trace.area[0]],
         "stopped": [int(step) for step in trace.stopped[0]],
-        "sites": [site.removeprefix("network.") for site in trace.clipped],
+        "sites": _short(trace.clipped),
         "clipped": [_numbers(share[0]) for share in trace.clipped.values()],
     }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fei.errors import InputError
-from fei.report.drawing import figure_bytes
+from fei.report.drawing import figure_bytes, opened
 from fei.report.explorer._figure import comparison_figure
 from fei.report.explorer.shown import Panel, Shown, single, some
 
@@ -25,6 +25,9 @@ _MOST = 4  # images of a result in a notebook's cell: each takes about half a me
 class Comparison(list[Shown]):
     """Methods compared on images: shows itself in a notebook."""
 
+    def __repr__(self) -> str:
+        return f"Comparison({', '.join(map(repr, self[:5]))}{', …' if len(self) > 5 else ''})"
+
     def show(self, image: int = 0) -> Figure:
         """A figure of one image under each method, with curves and layers (matplotlib).
 
@@ -36,7 +39,7 @@ class Comparison(list[Shown]):
         """
         if not 0 <= image < len(self):
             raise InputError(f"There is no image {image}; the comparison has {len(self)}, counted from 0.")
-        return comparison_figure(self[image])
+        return opened(comparison_figure(self[image]))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the explorer of all images to one HTML file."""
@@ -45,7 +48,7 @@ class Comparison(list[Shown]):
         return write_explorer(path, self)
 
     def _repr_html_(self) -> str:
-        return notebook_html(self.show(), self[:_MOST], len(self))
+        return notebook_html(comparison_figure(self[0]), self[:_MOST], len(self))
 
 
 def notebook_html(picture: Figure, shown: Sequence[Shown], images: int) -> str:

@@ -14,7 +14,7 @@ from fei.protocols import Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fei.metrics import BlackImage, Cost, Evaluation
+    from fei.metrics import BlackImage, Cost, Divergence, Evaluation
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Repeated:
     correlation: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Panel:
     """What one method found on one image. What is left out is not shown.
 
@@ -55,6 +55,7 @@ class Panel:
         cost: What the map cost.
         config: The method's options as plain data.
         repeated: The map under another seed.
+        attention: What `fei.metrics.attention_divergence` said of it, on this one image.
     """
 
     method: str
@@ -66,6 +67,10 @@ class Panel:
     cost: Cost | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     repeated: Repeated | None = None
+    attention: Mapping[str, Divergence] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Panel({self.method!r}, {' × '.join(map(str, self.map.shape))})"
 
     @property
     def silent(self) -> bool:
@@ -83,7 +88,7 @@ class Panel:
         return presence(weighed.kept[0].tolist(), weighed.chance[0].tolist(), areas, float(weighed.whole))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Shown:
     """One image and what methods found on it.
 
@@ -116,6 +121,9 @@ class Shown:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     code: str | None = None
     command: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Shown({self.name!r}, {self.label!r}, {', '.join(panel.method for panel in self.panels)})"
 
     def __post_init__(self) -> None:
         """Refuse what does not belong together."""

@@ -1,20 +1,25 @@
 // The charts of the explorer.
 
-/** Scores over replaced fractions: the two chosen methods in front of the others, and where the scrubber is. */
+/**
+ * Scores over the share of pixels shown (insertion, which rises) or removed (deletion, which falls): the two chosen
+ * methods in front of the others, and where the scrubber is.
+ */
 function curveChart(width, image, curve, chosen, others) {
   const scores = [...chosen.map(({ panel }) => panel), ...others].flatMap((panel) => panel[curve].scores);
   const low = Math.min(0, ...scores), high = Math.max(isShare(image) ? 1 : -Infinity, ...scores);
+  const place = (share) => (curve === "insertion" ? 1 - share : share);
+  const axis = curve === "insertion" ? "pixels shown" : "pixels removed";
   const frame = axes({
     width, height: Math.round(Math.min(280, Math.max(200, width * 0.52))), xDomain: [0, 1], yDomain: [low, high],
-    xLabel: "pixels replaced", xFormat: (share) => percent(share), yFormat: brief,
-    label: `${curve} curve: ${image.score} of ${image.target.label} over the share of pixels replaced`,
+    xLabel: axis, xFormat: (share) => percent(share), yFormat: brief,
+    label: `${curve} curve: ${image.score} of ${image.target.label} over the share of ${axis}`,
   });
-  for (const panel of others) frame.draw(panel[curve].fractions, panel[curve].scores, "other", panel.method);
-  const at = frame.x(state.fraction);
+  for (const panel of others) frame.draw(panel[curve].fractions.map(place), panel[curve].scores, "other", panel.method);
+  const at = frame.x(place(state.fraction));
   frame.svg.append(s("line", { class: "cursor", x1: at, x2: at, y1: frame.top, y2: frame.bottom }));
   for (const { slot, panel } of [...chosen].reverse()) {
     const { fractions, scores: course } = panel[curve];
-    frame.draw(fractions, course, slot);
+    frame.draw(fractions.map(place), course, slot);
     const here = valueAt(fractions, course, state.fraction, image.pixels);
     if (here) {
       frame.svg.append(s("circle", {
@@ -23,8 +28,8 @@ function curveChart(width, image, curve, chosen, others) {
     }
   }
   frame.svg.classList.add("draggable");
-  frame.svg.dataset.from = frame.x(0);
-  frame.svg.dataset.to = frame.x(1);
+  frame.svg.dataset.from = frame.x(place(0));
+  frame.svg.dataset.to = frame.x(place(1));
   return frame.svg;
 }
 
@@ -54,5 +59,29 @@ function columnChart(width, names, shares, slot, label) {
       y: frame.y(shares[i]), height: Math.max(0, frame.bottom - frame.y(shares[i])),
     }, s("title", {}, `${name}: ${percent(shares[i], 1)}`)));
   });
+  return frame.svg;
+}
+
+/** Numbers of blocks, the mean over heads before a band from the least to the greatest; a block's points tell all of them. */
+function blockChart(width, about, found) {
+  const spans = found.map(({ mean, heads }) => mean.map((value, i) => [value, ...["min", "max"].map((end) => Math[end](...(heads?.[i] ?? [value])))]));
+  const all = spans.flat(2);
+  const frame = axes({
+    width, height: 190, xDomain: [0, Math.max(1, spans[0].length - 1)], yDomain: [Math.min(0, ...all), about.better ? 1 : Math.max(0.01, ...all)],
+    xLabel: "block, from shallow to deep", xFormat: (block) => (Number.isInteger(block) ? block : ""), yFormat: brief,
+    label: `${about.title} block by block: ${found.map(({ method }) => method).join(", ")}`,
+  });
+  const words = found[0].names.map((name, i) => [name, ...found.map(({ method, heads }, which) => {
+    const [mean, low, high] = spans[which][i].map((value) => written(value, about.format));
+    return `${method}: ${mean}${heads ? `, heads ${low} to ${high}` : ""}`;
+  })].join("\n"));
+  for (const which of [...found.keys()].reverse()) {
+    const { slot, method, mean, heads } = found[which];
+    const edge = (end) => spans[which].map((span, i) => `${frame.x(i).toFixed(2)},${frame.y(span[end]).toFixed(2)}`);
+    if (heads) frame.svg.append(s("polygon", { class: `band ${slot}`, points: [...edge(1), ...edge(2).reverse()].join(" ") }));
+    frame.draw([...mean.keys()], mean, slot, method);
+    frame.svg.append(...mean.map((value, i) =>
+      s("circle", { class: `point ${slot}`, cx: frame.x(i), cy: frame.y(value), r: 3 }, s("title", {}, words[i]))));
+  }
   return frame.svg;
 }

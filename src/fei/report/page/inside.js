@@ -30,10 +30,29 @@ function buildInside(image) {
       + "their cosine with each unit weighted by what it says about the class, and mean squared error. A method that keeps the answer by another pathway shows here."
     : "What the method kept the optimisation from doing inside the network.";
   const width = columnWidth($("inside"));
+  buildBlocks(width, chosenOf(image).filter(({ panel }) => panel.blocks));
   $("clipped").replaceChildren(...(clipping.length ? [
     h("h3", {}, "Units clipped"),
     h("p", { class: "about" }, "The share of units with a gradient that lost it in the last step, at each clip site; the mean over quantiles."),
     h("div", { class: "pairs" }, ...clipping.map(({ slot, panel }) => clippedFigure(width, slot, panel))),
+  ] : []));
+}
+
+/** The blocks of a transformer: how alike tokens are, and beside it how far attention is from that on the photograph. */
+function buildBlocks(width, chosen) {
+  const metrics = new Set(chosen.flatMap(({ panel }) => panel.blocks.map(({ metric }) => metric)));
+  $("blocks").replaceChildren(...(metrics.size ? [
+    h("h3", {}, "Block by block"),
+    h("p", { class: "about" }, "Means over the insertion pictures. The cosine of the class token, and of the patches’ tokens, with those on the "
+      + "photograph; and the Jensen–Shannon divergence (JS) of attention from that on the photograph, from 0 to 0.693, in the class token’s row and in "
+      + "the rows of patches that are kept: the mean over heads, in a band from the least to the greatest of them."),
+    h("div", { class: "pairs" }, ...[...metrics].map((metric) => {
+      const about = data.metrics[metric];
+      const found = chosen.map(({ slot, panel }) =>
+        ({ slot, method: panel.method, ...panel.blocks.find((chart) => chart.metric === metric) })).filter(({ mean }) => mean);
+      return h("figure", { class: "chart", "data-metric": metric }, h("figcaption", {}, h("strong", {}, about.heading),
+        ...found.map(({ slot, method }) => h("span", { class: `series ${slot}` }, method))), blockChart(width, about, found));
+    })),
   ] : []));
 }
 

@@ -28,6 +28,7 @@ function buildHead(image) {
     parts.push(`${best}${others ? `, before ${others}` : ""}.`);
   }
   if (image.provenance.network) parts.push(`Network: ${image.provenance.network}.`);
+  if (image.provenance.note) parts.push(image.provenance.note);
   $("summary").textContent = parts.join(" ");
 }
 
@@ -40,6 +41,9 @@ function buildClasses(image) {
 }
 
 // Maps
+
+/** What is there to be beaten is marked so. */
+const controlMark = (panel) => (panel?.control ? h("span", { class: "faint", title: "It never looks at the network, or has no constraint: a control." }, " control") : null);
 
 function badgeOf(test, inFull = false) {
   if (!test) return null;
@@ -69,10 +73,10 @@ function cellOf(number, image, panel) {
   return h("figure", { class: "cell", "data-image": number, "data-method": panel ? name : null },
     viewOf(canvas),
     h("figcaption", {},
-      h("span", { class: "caption" }, h("span", { class: "name" }, name),
+      h("span", { class: "caption" }, h("span", { class: "name" }, name), controlMark(panel),
         ...(panel ? [h("span", { class: "slot-buttons" }, ...slotButtons(number, name))] : [])),
       h("span", { class: "reading" }), panel ? badgeOf(panel.blackImage) : null,
-      panel?.evidence ? h("span", { class: panel.evidence.found ? "evidence" : "evidence silent" },
+      panel?.evidence ? h("span", { class: isSilent(panel) ? "evidence silent" : "evidence" },
         `${capital(panel.evidence.sentence)}.`) : null));
 }
 
@@ -120,6 +124,9 @@ function layOut() {
   $("stage").style.setProperty("--columns", String($("stage").children.length > 1 ? Math.min(most, cells) : Math.ceil(cells / rows)));
 }
 
+/** Whether nothing in the picture speaks for the class: then noise is neither stretched nor vivid. */
+const isSilent = (panel) => panel?.evidence?.found === false;
+
 function paintMaps() {
   const shown = data.images.flatMap((image) => image.panels).filter((panel) => !state.hidden.has(panel.method));
   const bounds = shown.length ? shown.flatMap(({ low, high }) => [low, high]) : [0, 1];
@@ -127,11 +134,11 @@ function paintMaps() {
   for (const cell of $("stage").querySelectorAll(".cell[data-method], .cell[data-changes]")) {
     const { image, panel, repeated } = cellParts(cell);
     const scale = panel ? state.scale : "own";
-    paintOverlay(cell.querySelector("canvas"), image, panel ?? repeated, { opacity: state.opacity, scale, range });
+    const opacity = state.opacity * (isSilent(panel) ? 0.4 : 1);
+    paintOverlay(cell.querySelector("canvas"), image, panel ?? repeated, { opacity, scale, range });
   }
-  const silent = shown.some(({ evidence }) => evidence?.found === false);
   $("ramp-text").textContent = {
-    own: `1st to 99th percentile of each map${silent ? "; 0 to 1 where nothing was found" : ""}`,
+    own: `1st to 99th percentile of each map${shown.some(isSilent) ? "; 0 to 1, and faint, where nothing was found" : ""}`,
     shared: `all maps from ${brief(range[0])} to ${brief(range[1])}`,
     rank: "rank, least to most important",
   }[state.scale];

@@ -21,7 +21,7 @@ async function ask(what, body, place) {
 function order(event) {
   event.preventDefault();
   const asked = new FormData($("asked"));
-  const words = { ...Object.fromEntries(asked), methods: asked.getAll("method"), seed: Number(asked.get("seed")) };
+  const words = { ...Object.fromEntries(asked), targets: asked.getAll("target"), methods: asked.getAll("method"), seed: Number(asked.get("seed")) };
   ask("run", JSON.stringify(words), "trouble");
 }
 
@@ -46,8 +46,22 @@ function showClasses() {
   const classes = shown.photo?.classes[$("network").value] ?? [];
   $("classes").replaceChildren(...(typeof classes === "string" ? [h("p", { class: "trouble" }, classes)]
     : classes.map((guess, i) => h("label", {},
-      h("input", { type: "radio", name: "target", value: guess.index, checked: i === 0 }), ...guessParts(guess, 1)))));
+      h("input", { type: "checkbox", name: "target", value: guess.index, checked: i === 0 }), ...guessParts(guess, 1)))));
   $("run").disabled = !Array.isArray(classes) || !classes.length;
+  $("names").replaceChildren(...offer.labels[$("network").value].map((name) => h("option", { value: name })));
+}
+
+/** Offer the class that was searched for, chosen, beside those that the network sees. */
+function addClass() {
+  const word = $("search").value.trim();
+  const labels = offer.labels[$("network").value];
+  const index = /^\d+$/.test(word) ? Number(word) : labels.findIndex((name) => name.toLowerCase() === word.toLowerCase());
+  if (!word || index < 0 || (labels.length && index >= labels.length)) return;
+  const known = $("classes").querySelector(`input[value="${index}"]`);
+  if (known) known.checked = true;
+  else $("classes").append(h("label", {}, h("input", { type: "checkbox", name: "target", value: index, checked: true }),
+    h("span", { class: "word" }, labels[index] ?? `class ${index}`)));
+  $("search").value = "";
 }
 
 function showRun(run, before) {
@@ -108,7 +122,8 @@ function buildOffer() {
   $("families").replaceChildren(...offer.families.map(([title, about, methods]) => h("fieldset", { class: "chips" },
     h("legend", {}, `${title}. ${about}`),
     h("div", {}, ...methods.map((name) => pick("checkbox", "method", name, offer.chosen.includes(name)))))));
-  $("presets").append(...offer.presets.map(([name, steps]) => pick("radio", "preset", name, name === "fast", `${name}: ${steps} steps`)));
+  $("about").replaceChildren(...Object.entries(offer.about).flatMap(([name, about]) => [h("dt", {}, name), h("dd", {}, about)]));
+  $("presets").append(...offer.presets.map(([name, steps]) => pick("radio", "preset", name, name === offer.presets[0][0], `${name}: ${steps} steps`)));
   $("seed").max = String(offer.seeds - 1);
 }
 
@@ -121,6 +136,12 @@ function listenToVisitor() {
   });
   $("asked").addEventListener("submit", order);
   $("network").addEventListener("change", showClasses);
+  $("search").addEventListener("change", addClass);
+  $("search").addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault(); // it chooses the class, and starts nothing
+    addClass();
+  });
   $("cancel").addEventListener("click", () => ask("cancel", "{}", "trouble"));
   $("examples").addEventListener("click", (event) => {
     const number = event.target.closest("button")?.dataset.example;
