@@ -29,7 +29,7 @@ FACE = (slice(10, 234), slice(113, 337))  # rows and columns of the photograph
 POOLED = 7  # maps are stored as their means over a grid of 7×7
 FEW = {"steps": 3, "quantiles": (0.3, 0.7)}
 SHALLOW = "network._blocks.2"  # 24 channels, where Score-CAM would need 1280 passes for the last layer
-ATTENTION = ("rollout", "generic-attention", "legrad", "libra", "vit-cx")  # which need a transformer
+ATTENTION = ("attention-rollout", "generic-attention", "legrad", "libra-fullgrad", "vit-cx")  # which need a transformer
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, FEW) for name in fei.methods.available("fei*")},
     "fgvis": ("fgvis", FEW),

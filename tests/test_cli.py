@@ -448,3 +448,13 @@ def test_an_interrupt_in_the_midst_of_a_call_is_one_too(place):
     child = process("explain", "a.png", "--model", "net.py:Lost", "--steps", "1", cwd=place)
     out, err = child.communicate(timeout=PATIENCE)
     assert (child.returncode, out, err.strip()) == (130, "", "Interrupted.")
+
+
+def test_a_reader_who_goes_away_is_no_error(tmp_path):
+    """As in `fei methods | head -3`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as unread:
+        started = process("methods", cwd=tmp_path, stdout=unread)
+    assert started.communicate()[1] == ""
+    assert started.returncode == 1

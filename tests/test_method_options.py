@@ -63,7 +63,7 @@ def test_config_is_plain_and_complete(name):
     later = {"contrast", "focus", "prior", "smooth", "reference"}  # than 0.1: results from before keep their keys
     assert {option.name for option in describe(name).options} - {"model"} - later <= set(config)
     assert later & set(config) == (later - {"contrast"} if name == "fei" else set())
-    if describe(name).family != "chance" and name != "rollout":
+    if describe(name).family != "chance" and name != "attention-rollout":
         assert config["score"] in {"logit", "softmax"}
 
 

@@ -47,7 +47,7 @@ def test_names_of_the_contract():
     baselines = (
         "saliency smoothgrad integrated-gradients guided-backprop gradcam gradcam++ scorecam liftcam iia rise "
         "extremal-perturbation fgvce fgvis occlusion gradient-shap kernel-shap layercam xgradcam random "
-        "smooth-noise centre brightness edges rollout generic-attention legrad libra vit-cx"
+        "smooth-noise centre brightness edges attention-rollout generic-attention legrad libra-fullgrad vit-cx"
     )
     variants = {f"fei-{v}" for v in ("vm", "ivm", "avm", "ibm", "bm", "abm", "none")}
     assert set(fei.methods.available()) == variants | set(baselines.split()) | {"fei"}
@@ -110,7 +110,7 @@ def test_leaves_the_model_alone_after_a_failure(name):
 def test_depends_on_the_target(name):
     method, model, x = quick(name), network_for(name), pictures(1)
     same = torch.equal(method(model, x, 0), method(model, x, 1))
-    assert same == (name in {*CONTROLS, "rollout"})
+    assert same == (name in {*CONTROLS, "attention-rollout"})
 
 
 @every_method

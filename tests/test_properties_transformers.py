@@ -44,7 +44,7 @@ def test_methods_on_any_transformer(name, net, seed, target):
         maps = method(net, x, target)
     assert maps.shape == (2, 1, 12, 16)
     assert maps.isfinite().all()
-    if name in ("rollout", "generic-attention", "legrad"):
+    if name in ("attention-rollout", "generic-attention", "legrad"):
         assert (maps >= 0).all()
     torch.testing.assert_close(method(net, x.flip(0), target).flip(0), maps, rtol=1e-3, atol=1e-4)
 

@@ -53,7 +53,7 @@ def test_the_main_plan_has_every_method() -> None:
     reduced = {"studies.own_methods:FewerChannels": "scorecam"}
     named = {reduced.get(row.name, row.name) for row in _plans.plan_of("main").methods}
     later = {"fei", "smooth-noise", "centre", "brightness", "edges"}  # which came after it
-    later |= {"rollout", "generic-attention", "legrad", "libra", "vit-cx"}
+    later |= {"attention-rollout", "generic-attention", "legrad", "libra-fullgrad", "vit-cx"}
     assert named == set(fei.methods.available()) - later
     for name in ("resnet50", "seeds"):
         assert _plans.plan_of(name).methods == _plans.plan_of("main").methods

@@ -136,6 +136,6 @@ def test_means_of_patches_by_hand():
 
 
 def test_the_page_of_a_comparison_can_be_made_under_it():
-    comparison = collect(tiny_vit(), pictures(1), ["random", "rollout"], protocol="token-drop", target=1)
-    assert [panel.method for panel in comparison[0].panels] == ["random", "rollout"]
+    comparison = collect(tiny_vit(), pictures(1), ["random", "attention-rollout"], protocol="token-drop", target=1)
+    assert [panel.method for panel in comparison[0].panels] == ["random", "attention-rollout"]
     assert "token-drop/1" in explorer_html(comparison)

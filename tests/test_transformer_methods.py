@@ -48,7 +48,7 @@ def test_rollout_by_hand(net):
     for pattern in seen["patterns"]:
         mixed = pattern.mean(0) + torch.eye(len(total), dtype=torch.float64)
         total = (mixed / mixed.sum(1, keepdim=True)) @ total
-    same(fei.methods.create("rollout")(net, x), enlarged(read_row(total, net), net))
+    same(fei.methods.create("attention-rollout")(net, x), enlarged(read_row(total, net), net))
 
 
 @nets
@@ -106,7 +106,7 @@ def test_libra_by_hand(net):
     # what makes it balanced: tokens before the first block and all biases behind it add up to the logit
     complete = sum(part.sum() for part in parts[:-1]) + net.head.bias[1]
     torch.testing.assert_close(complete, logit, rtol=1e-10, atol=1e-10)
-    same(fei.methods.create("libra")(net, x, 1), enlarged(expected, net))
+    same(fei.methods.create("libra-fullgrad")(net, x, 1), enlarged(expected, net))
 
 
 class GatedMLP(torch.nn.Module):
@@ -125,7 +125,7 @@ def test_libra_adds_up_to_the_logit(gated, monkeypatch):
     if gated:
         (block,) = net.blocks
         block.forward = lambda x: (h := x + block.attn(block.norm1(x))) + GatedMLP()(block.fc1(block.norm2(h)))
-    total = fei.methods.create("libra")(net, x, 1).sum()
+    total = fei.methods.create("libra-fullgrad")(net, x, 1).sum()
     torch.testing.assert_close(total, (net(x)[0, 1] - net.head.bias[1]).detach(), rtol=1e-9, atol=1e-9)
 
 
@@ -223,5 +223,5 @@ def test_layers_without_a_map_are_refused_and_others_named(layer, text):
 def test_tokens_are_found_inside_a_wrapper():
     net, x = tiny_vit(dtype=torch.float64), image()
     pixels = torch.nn.Sequential(torch.nn.Identity(), net).eval()
-    for name in ("generic-attention", "gradcam", "libra"):
+    for name in ("generic-attention", "gradcam", "libra-fullgrad"):
         same(fei.methods.create(name)(pixels, x, 1), fei.methods.create(name)(net, x, 1))

@@ -180,7 +180,7 @@ def test_black_images():
     assert result.trials >= 1
 
 
-@pytest.mark.parametrize("method", ["generic-attention", "gradcam", "libra"])
+@pytest.mark.parametrize("method", ["generic-attention", "gradcam", "libra-fullgrad"])
 def test_weights_are_lost_from_the_logits_down(method):
     net, x = tiny_vit(), pictures(2)
     before = fingerprint(net)
@@ -197,5 +197,5 @@ def test_weights_are_lost_from_the_logits_down(method):
 
 
 def test_rollout_does_not_depend_on_the_head():
-    result = fei.metrics.cascading_randomization(tiny_vit(), "rollout", pictures(1), layers=["head"])
+    result = fei.metrics.cascading_randomization(tiny_vit(), "attention-rollout", pictures(1), layers=["head"])
     assert torch.equal(result.maps[0], result.maps[1])

@@ -76,6 +76,18 @@ def seeded() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
+def trust(model: Classifier, method: fei.methods.Method, x: Tensor, maps: Tensor) -> dict[str, float]:
+    """Rank correlations of a method's map with those of other classes, another seed and another classifier."""
+    common: dict[str, Any] = {"maps": maps, "generator": seeded()}
+    classes = metrics.class_sensitivity(model, method, x, **common)
+    return {
+        "random_class": classes.random.correlation.item(),
+        "runner_up": classes.runner_up.correlation.item(),
+        "seeds": metrics.stability(model, method, x, **common).correlation.item(),
+        "classifier": metrics.classifier_randomization(model, method, x, **common).correlation.item(),
+    }
+
+
 def on_photograph(
     model: Classifier, x: Tensor, method: str, *, trusts: bool, rises: bool
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -102,19 +114,9 @@ def on_photograph(
         found = metrics.evaluate(model, x, maps(), layers=[], protocol="rise")
         return {"insertion": found.insertion.auc.item(), "deletion": found.deletion.auc.item()}
 
-    def trust() -> dict[str, float]:
-        common = {"maps": maps(), "generator": seeded()}
-        classes = metrics.class_sensitivity(model, made, x, **common)
-        return {
-            "random_class": classes.random.correlation.item(),
-            "runner_up": classes.runner_up.correlation.item(),
-            "seeds": metrics.stability(model, made, x, **common).correlation.item(),
-            "classifier": metrics.classifier_randomization(model, made, x, **common).correlation.item(),
-        }
-
     yield "held-out", scores
     if method in FEW and trusts:
-        yield "trust", trust
+        yield "trust", lambda: trust(model, made, x, maps())
     if method in FEW and rises:
         yield "rise", rise
 

@@ -21,7 +21,7 @@ from fei import metrics
 from fei.models import Classifier
 
 LAST = "blocks.11"
-SMOOTHINGS, WEIGHTS, BASELINES = (3.0, 8.0), (0, 0.5, 1, 2), ("libra", "generic-attention")
+SMOOTHINGS, WEIGHTS, BASELINES = (3.0, 8.0), (0, 0.5, 1, 2), ("libra-fullgrad", "generic-attention")
 
 
 def maps_of(model: Classifier, x: Tensor) -> dict[str, Tensor]:

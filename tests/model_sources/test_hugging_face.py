@@ -177,4 +177,4 @@ def test_rollout_agrees_with_the_attentions_that_transformers_returns(vit: Path,
     side = round((tokens - 1) ** 0.5)
     expected = F.interpolate(total[0, 1:].view(1, 1, side, side), (32, 32), mode="bilinear", align_corners=False)
     for net in (fused, plain):  # the explicit softmax is in single precision
-        torch.testing.assert_close(methods.create("rollout")(net, x), expected, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(methods.create("attention-rollout")(net, x), expected, rtol=1e-5, atol=1e-7)

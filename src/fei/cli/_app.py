@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 import sys
 import warnings
 from typing import Annotated, Any
@@ -83,6 +84,8 @@ def run(words: list[str]) -> int:
         except (KeyboardInterrupt, typer.Abort, Interrupted) as error:
             code, how = INTERRUPTED, str(error) if isinstance(error, Interrupted) else how
         except (Exception, SystemExit) as error:  # the latter is what a network does, not what a command does
+            if any(isinstance(cause, BrokenPipeError) for cause in (error, error.__context__)):
+                return _unread()
             complain(error, debug=debug)
             if as_json:
                 print_line({"error": sentence(error)})
@@ -92,6 +95,12 @@ def run(words: list[str]) -> int:
         if as_json:
             print_line({"error": how})
     return int(code)
+
+
+def _unread() -> int:
+    """Nobody reads on, as in `fei methods | head`: nothing more is written, not even when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

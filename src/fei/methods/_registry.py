@@ -128,13 +128,13 @@ iia | 10 + 100 heads | activation | heads:IIA | Barkan et al. 2023, arXiv:2310.2
     head gradients integrated over images and activations
 fgvce | 1 + 64 heads per point | activation | heads:FGVCE | Zhang et al. 2025, arXiv:2511.07974
     Shapley values of the points of the last feature map, after FG-VCE
-rollout | 1 + 1 | attention | attention:Rollout | Abnar & Zuidema 2020, arXiv:2005.00928
+attention-rollout | 1 + 1 | attention | attention:Rollout | Abnar & Zuidema 2020, arXiv:2005.00928
     attention patterns of all blocks, multiplied; no class is asked for
 generic-attention | 1 + 1 | attention | attention:GenericAttention | Chefer et al. 2021, arXiv:2103.15679
     attention patterns times their positive gradients, from block to block
 legrad | 1 + 1 per block | attention | attention:LeGrad | Bousselham et al. 2025, arXiv:2404.03214
     positive gradients of each block's own score by its attention pattern
-libra | 1 + 1 | attention | libra:Libra | Mehri et al. 2025, arXiv:2411.16760
+libra-fullgrad | 1 + 1 | attention | libra:Libra | Mehri et al. 2025, arXiv:2411.16760
     tokens and biases times balanced gradients, over all blocks
 vit-cx | 2 per mask + 0 | attention | vitcx:ViTCX | Xie et al. 2023, arXiv:2211.03064
     channels of tokens as masks, merged, weighted by the score they keep
