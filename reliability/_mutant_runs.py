@@ -36,8 +36,7 @@ from hypothesis import Phase, settings
 PROJECT = Path(__file__).parents[1]
 PACKAGE = PROJECT / "src" / "fei"
 _MEMORY = 6 * 2**30  # bytes that a mutant may take beyond what the process has already
-_BUDGET = 3.0  # processor seconds that the tests tried on a mutant may take together; the slowest are left out
-_LIMIT = 4 + 3 * _BUDGET  # processor seconds after which a mutant is given up
+_BUDGET = 3.0  # processor seconds for the quick tests together; the others are tried on who survives these
 _PATIENCE = 1800  # seconds for a mutant that waits for something, using no processor
 # real networks are not what a small fault needs to be seen by; assertions of plugins that were imported before pytest
 # started are not rewritten, which is no matter here
@@ -83,15 +82,19 @@ def run_all(tests: Sequence[str], mutants: Sequence[Mutant], report: Report) -> 
     baseline = _forked_session(tests, [m for m in mutants if m.in_function], report)
     if baseline.end == "passed" and baseline.durations:
         for mutant in (m for m in mutants if not m.in_function):
-            report(mutant, _forked(lambda: _session(tests, baseline.durations, mutant)))  # noqa: B023
+            for part in _parts(list(baseline.durations), baseline.durations):
+                outcome = _forked(lambda: _session(tests, part, mutant), _limit_of(part))  # noqa: B023
+                if outcome.end != "passed":
+                    break
+            report(mutant, outcome)
     return baseline
 
 
 class _Items:
-    """A pytest plugin: quick tests, the quickest first, with reproducible examples, until one fails; and notes."""
+    """A pytest plugin: some tests, in their order, with reproducible examples, until one fails; and notes."""
 
-    def __init__(self, known: dict[str, float]) -> None:
-        self.known, self.durations, self.failed = known, dict[str, float](), ""
+    def __init__(self, chosen: dict[str, float]) -> None:
+        self.chosen, self.durations, self.failed = chosen, dict[str, float](), ""
 
     def pytest_collection(self) -> None:
         phases = [Phase.explicit, Phase.generate]
@@ -106,7 +109,8 @@ class _Items:
         return True
 
     def run(self, items: list[pytest.Item]) -> None:
-        self.try_all(_quick(items, self.known))
+        by_name = {item.nodeid: item for item in items}
+        self.try_all([by_name[name] for name in self.chosen])
 
     def try_all(self, items: list[pytest.Item]) -> None:
         for item, following in zip(items, [*items[1:], None], strict=True):
@@ -126,17 +130,23 @@ class _Items:
         return "failed", self.failed or f"collection, pytest's exit code {code}", self.durations
 
 
-def _quick(items: list[pytest.Item], known: dict[str, float]) -> list[pytest.Item]:
-    """The quickest first, as many as fit the budget."""
-    ordered = sorted(items, key=lambda item: known[item.nodeid])
-    taken = itertools.accumulate(known[item.nodeid] for item in ordered)
-    return [item for item, seconds in zip(ordered, taken, strict=True) if seconds <= _BUDGET]
+def _parts(names: list[str], known: dict[str, float]) -> list[dict[str, float]]:
+    """Tests with the time they take, the quickest first: as many as fit the budget, and the others."""
+    ordered = sorted(names, key=lambda name: known[name])
+    taken = itertools.accumulate(known[name] for name in ordered)
+    quick = sum(seconds <= _BUDGET for seconds in taken)
+    return [{name: known[name] for name in part} for part in (ordered[:quick], ordered[quick:]) if part]
 
 
-def _session(tests: Sequence[str], known: dict[str, float], mutant: Mutant) -> Result:
+def _limit_of(part: dict[str, float]) -> float:
+    """Processor seconds after which a mutant is given up."""
+    return 4 + 3 * max(_BUDGET, sum(part.values()))
+
+
+def _session(tests: Sequence[str], chosen: dict[str, float], mutant: Mutant) -> Result:
     """Import a mutant, collect and run: all within a fork."""
     sys.meta_path.insert(0, _Swapped(mutant))
-    plugin = _Items(known)
+    plugin = _Items(chosen)
     code = pytest.main([*_OPTIONS, *tests], plugins=[plugin])
     return plugin.result(int(code))
 
@@ -154,9 +164,14 @@ class _Mutating(_Items):
         baseline = _forked(lambda: self._try(None, items), _PATIENCE)
         self._tell(baseline)
         if baseline.end == "passed" and baseline.durations:
-            quick = _quick(items, baseline.durations)
+            by_name = {item.nodeid: item for item in items}
+            parts = _parts(list(by_name), baseline.durations)
             for mutant in self.mutants:
-                self._tell(_forked(lambda: self._try(mutant, quick)))  # noqa: B023
+                for part in parts:
+                    outcome = _forked(lambda: self._try(mutant, [by_name[n] for n in part]), _limit_of(part))  # noqa: B023
+                    if outcome.end != "passed":
+                        break
+                self._tell(outcome)
 
     def _try(self, mutant: Mutant | None, items: list[pytest.Item]) -> Result:
         if mutant is not None:
@@ -229,7 +244,7 @@ class _TextLoader(importlib.machinery.SourceFileLoader):
         return compile(self.source, self.path, "exec", dont_inherit=True)
 
 
-def _forked(act: Callable[[], Result], limit: float = _LIMIT) -> Outcome:
+def _forked(act: Callable[[], Result], limit: float) -> Outcome:
     """What `act` says in a fork, if it does so within the limit of processor seconds."""
     reading, writing = os.pipe()
     child = os.fork()

@@ -2,8 +2,8 @@
 
     python reliability/mutate.py [--only core/clipgrad.py] [--sample 15 --seed 0] [--resume FILE] [--tests FILE ...]
 
-One place of a file is changed at a time (`_mutants.py` lists the ways), and the file's quick tests are run, the
-quickest first. A mutant is killed by the first test that fails, or by a timeout; it survives if all pass. Survivors
+One place of a file is changed at a time (`_mutants.py` lists the ways), and the file's tests are run, the quickest
+first. A mutant is killed by the first test that fails, or by a timeout; it survives if all pass. Survivors
 must be killed by a better test or explained in `equivalent_mutants.toml`, whose entries must match a mutant that the
 source still has. The figures of each file go to `results/mutate.json` when it is done. The exit code is 1 if a mutant
 survives unexplained or an explanation is stale.

@@ -1,4 +1,4 @@
-"""Write the tables of docs/transformers.md from the scores that `choose.py` and `evidence.py` wrote.
+"""Write the tables of docs/transformers.md from the scores that the other scripts of this folder wrote.
 
 python -m studies.transformers.page
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from studies._blocks import written
 
@@ -26,6 +27,23 @@ FINAL = (
 )
 FLAGSHIP = "s3 w0.5"
 INSIDE = ("middle_class", "middle_patches", "last_class", "last_patches")
+# Of the final measurement: kind, number, title.
+MEASURED = (
+    ("held-out", "insertion", "insertion"),
+    ("held-out", "deletion", "deletion"),
+    ("token-drop", "insertion", "token-drop insertion"),
+    ("token-drop", "deletion", "token-drop deletion"),
+    ("held-out", "11 cls_cosine", "class token"),
+    ("held-out", "11 patch_cosine", "patches"),
+    ("held-out", "11 relevant_cosine", "relevant cosine"),
+)
+DEEP = ("fei", "fei-none", "libra-fullgrad", "generic-attention", "random")
+DEPENDS = {
+    "seeds": "between seeds",
+    "random_class": "with a random class",
+    "runner_up": "with the runner-up",
+    "classifier": "classifier redrawn",
+}
 Numbers = dict[str, dict[str, dict[str, float]]]
 
 
@@ -92,7 +110,61 @@ def evidence() -> str:
     return "\n".join(lines)
 
 
-BLOCKS = {"trial": lambda: table(read()), "evidence": evidence}
+def rows_of(name: str) -> Iterator[dict[str, Any]]:
+    """The lines of a file of scores; none where nothing was measured."""
+    file = HERE / "scores" / f"{name}.jsonl"
+    if file.is_file():
+        yield from map(json.loads, file.read_text(encoding="utf-8").splitlines())
+
+
+def final() -> str:
+    """Every method on photographs that chose nothing, with what the flagship is ahead by."""
+    known: dict[str, Numbers] = defaultdict(lambda: defaultdict(dict))
+    for row in rows_of("final"):
+        known[row["kind"]][row["method"]][row["photograph"]] = row
+    lines = ["| method | n | " + " | ".join(title for _, _, title in MEASURED) + " |"]
+    lines.append("|---" * (len(MEASURED) + 2) + "|")
+    for method in known["held-out"]:
+        cells = []
+        for kind, name, _ in MEASURED:
+            own, flagship = known[kind][method], known[kind]["fei"]
+            shared = [photo for photo in own if photo in flagship]
+            ahead = [flagship[photo][name] - own[photo][name] for photo in shared]
+            told = mean(own.values(), name)
+            if method != "fei" and len(shared) > 1:
+                low, high = bootstrap_interval(ahead)
+                told += f" ({sum(ahead) / len(ahead):+.3f} [{low:.3f}, {high:.3f}])"
+            cells.append(told)
+        lines.append(f"| `{method}` | {len(known['held-out'][method])} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", *_blocks(known["held-out"]), "", *_depends(known)])
+
+
+def _blocks(known: Numbers) -> Iterator[str]:
+    """Cosine of class token and patches with the photograph's, block by block."""
+    yield "| block | " + " | ".join(f"`{method}`, class token, patches" for method in DEEP) + " |"
+    yield "|---" * (len(DEEP) + 1) + "|"
+    for block in range(12):
+        cells = [
+            ", ".join(mean(known[method].values(), f"{block} {part}_cosine") for part in ("cls", "patch"))
+            for method in DEEP
+        ]
+        yield f"| {block} | {' | '.join(cells)} |"
+
+
+def _depends(known: dict[str, Numbers]) -> Iterator[str]:
+    """What the maps depend on, and black images."""
+    yield "| method | n | " + " | ".join(f"ρ {title}" for title in DEPENDS.values()) + " |"
+    yield "|---" * (len(DEPENDS) + 2) + "|"
+    for method, rows in known["trust"].items():
+        cells = [mean(rows.values(), name) for name in DEPENDS]
+        yield f"| `{method}` | {len(rows)} | {' | '.join(cells)} |"
+    for rows in known["black image"].values():
+        for row in rows.values():
+            yield ""
+            yield f"Black images: {row['fired']:.0f} of {row['trials']:.0f} fire (largest score {row['largest']:.3f})."
+
+
+BLOCKS = {"trial": lambda: table(read()), "evidence": evidence, "final": final}
 
 
 def main() -> None:
