@@ -39,11 +39,12 @@ def top(values, share):
     return set(flat.argsort(descending=True, stable=True)[: round(share * len(flat))].tolist())
 
 
-@pytest.mark.parametrize("nesting", ["independent", "cumulative"])
+@pytest.mark.parametrize("nesting", ["independent", "cumulative", "shared", "shared, one by one"])
 def test_projection_finds_the_known_optimum_of_a_linear_model(nesting):
     model, x, reference, contribution = linear_problem()
+    options = {"nesting": "shared", "tries": 1} if nesting.endswith("one") else {"nesting": nesting}
     explainer = fei.FEI(
-        model, "none", constraint="projection", quantiles=[0.3, 0.7], steps=600, lr=1.0, nesting=nesting, score="logit"
+        model, "none", constraint="projection", quantiles=[0.3, 0.7], steps=600, lr=1.0, score="logit", **options
     )
     result = explainer.explain(x, 0, reference)
     for mask, kept in zip(result.alphas[0], (0.7, 0.3), strict=True):
@@ -278,6 +279,38 @@ def test_chunk_shapes_agree_within_tolerance(size):
     assert other.config["chunk_rows"] == {1: 1, 2: 2, 3: 3, 5: 5, 7: 5, 10: 10}[size]
     for site, share in reference.trace.clipped.items():
         torch.testing.assert_close(other.trace.clipped[site], share, atol=2e-2, rtol=0)
+
+
+def test_masks_that_share_a_field_are_tried_in_turns():
+    """Two of five at each step: ten rows backwards in five steps; every mask has been tried, and all are reported."""
+    model, x = small_cnn(), pictures(1)
+    backwards = []
+
+    def watch(module, given, out):
+        if out.requires_grad:
+            out.register_hook(lambda gradient: backwards.append(len(gradient)))
+
+    hook = model[0].register_forward_hook(watch)
+    options = {"constraint": "projection", "nesting": "shared", "tries": 2}
+    result = fei.FEI(model, "vm", steps=5, **options).explain(x, evidence=False)
+    hook.remove()
+    assert backwards.count(2) == 5
+    assert (result.trace.phi > 0).all()
+    assert all(share.shape == (1, 5) and (share > 0).any(0).all() for share in result.trace.clipped.values())
+    smaller = result.alphas[:, 1:] <= result.alphas[:, :-1] + 1e-6
+    assert smaller.all()  # nested
+    few = fei.FEI(model, "vm", steps=2, **options).explain(x, evidence=False)  # too few for turns: all at each step
+    torch.testing.assert_close(few.maps, fei.FEI(model, "vm", steps=2, **options | {"tries": None}).attribute(x))
+
+
+def test_turns_give_the_same_bits_whatever_else_is_in_the_batch():
+    x = pictures(3)
+    explainer = fei.FEI(small_cnn(), "vm", steps=4, constraint="projection", nesting="shared", tries=2)
+    together = explainer.explain(x, internal_batch_size=4, evidence=False)
+    for i in range(3):
+        alone = explainer.explain(x[i : i + 1], internal_batch_size=4, evidence=False)
+        assert torch.equal(alone.maps[0], together.maps[i])
+        assert torch.equal(alone.trace.phi[0], together.trace.phi[i])
 
 
 def test_internal_batch_size_bounds_the_rows_of_every_forward():
@@ -532,6 +565,10 @@ def test_bad_calls(call, error, text):
         ({"score": "prob"}, "Unknown score 'prob'"),
         ({"constraint": "l1", "nesting": "cumulative"}, "needs several masks"),
         ({"constraint": "none", "init": "area"}, "`init='area'` needs an area"),
+        ({"constraint": "penalty", "nesting": "shared"}, "`nesting='shared'` needs constraint='projection'; got 'pena"),
+        ({"nesting": "shared", "early_stop": 0.1}, "`early_stop` freezes masks one by one"),
+        ({"nesting": "shared", "tries": 0}, "`tries` must be a whole number of at least 1"),
+        ({"nesting": "independent", "tries": 2}, "`tries` needs nesting='shared'"),
     ],
 )
 def test_bad_options(options, text):

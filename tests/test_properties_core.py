@@ -380,7 +380,7 @@ OPTIONS = {
     "constraint": st.sampled_from([None, "penalty", "projection", "l1", "none", "l2"]),
     "reduction": st.sampled_from(["sum", "mean", "max", None]),
     "init": st.sampled_from([None, "zero", "area", "one", 0.5, 2, -1, True, 10**400]),
-    "nesting": st.sampled_from(["independent", "cumulative", "nested", None]),
+    "nesting": st.sampled_from(["independent", "cumulative", "shared", "nested", None]),
     "sites": st.sampled_from(["conv", "first:1/2", "first:2/1", "x", None, 3, [3], ["a"], []]),
     "residual": st.sampled_from(["branch", "post_add", "both", None]),
     "objective": st.sampled_from(["insertion", "deletion", "both", None]),

@@ -56,7 +56,7 @@ def quick(name):
             "quantiles": st.lists(st.sampled_from([0.1, 0.5, 0.8]), min_size=1, unique=True).map(sorted),
             "constraint": st.sampled_from(["penalty", "projection", "l1", "none"]),
             "objective": st.sampled_from(["insertion", "deletion", "both"]),
-            "nesting": st.sampled_from(["independent", "cumulative"]),
+            "nesting": st.sampled_from(["independent", "cumulative", "shared"]),
             "residual": st.sampled_from(["branch", "post_add", "both"]),
             "score": st.sampled_from(["softmax", "sigmoid", "logit"]),
             "sites": st.sampled_from(["activation", "conv", "nonlinearity", "first:1/2", ["body"], "block"]),
@@ -79,8 +79,10 @@ def test_masks_of_any_network(net, size, count, variant, options, layout, target
     with strategies.undisturbed(net, given):
         result = attempt(lambda: explain(given))
     if isinstance(result, FEIError):
-        one_mask = options.get("constraint") in ("l1", "none")
-        assert (one_mask and options.get("nesting") == "cumulative") or options.get("sites") == "block"
+        one_mask, nesting = options.get("constraint") in ("l1", "none"), options.get("nesting")
+        projected = options.get("constraint", "penalty" if options.get("preset") == "paper" else "projection")
+        shared = nesting == "shared" and (projected != "projection" or "early_stop" in options)
+        assert (one_mask and nesting == "cumulative") or shared or options.get("sites") == "block"
         return
     assert result.maps.shape == (count, 1, *size)
     assert ((result.alphas >= 0) & (result.alphas <= 1)).all()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from fei.core import quantiles
-from fei.core.quantiles import AdamUpdate, ProjectedUpdate, project, project_nested
+from fei.core.quantiles import AdamUpdate, ProjectedUpdate, SharedUpdate, project, project_nested
 
 
 def projection_by_sorting(values, total, lower):
@@ -376,3 +376,24 @@ def test_the_bits_of_a_mask_depend_on_nothing_but_its_values():
     transposed = values.t().contiguous().t()
     assert torch.equal(project(transposed, areas), project(values, areas))
     assert torch.equal(project(values[1:], areas[1:]), project(values, areas)[1:])
+
+
+def shared_step(*gradients):
+    areas = torch.tensor([0.75, 0.25], dtype=torch.float64)
+    update = SharedUpdate(areas.view(1, 2, 1, 1, 1).expand(1, 2, 1, 1, 4).clone(), areas, lr=0.2, steps=4)
+    torch.testing.assert_close(update.alpha.mean((0, 2, 3, 4)), areas)
+    update.step(torch.tensor(gradients, dtype=torch.float64).view(1, 2, 1, 1, 4), None)
+    return update.alpha.flatten(2)[0]
+
+
+def test_shared_masks_are_parts_of_one_field_by_hand():
+    """Made even, the gradients are (−2, 0, 0, 2) and (−1, −1, 1, 1); their sum, made even, times lr moves the field."""
+    # u = (.3, .1, −.1, −.3); Σ clamp(u − τ) = 3 at τ = −.7667, where the first is at its bound, and 1 at τ = −.2333
+    expected = torch.tensor([[1, 26 / 30, 20 / 30, 14 / 30], [16 / 30, 10 / 30, 4 / 30, 0]], dtype=torch.float64)
+    torch.testing.assert_close(shared_step([-4.0, 0, 0, 4], [-0.5, -0.5, 0.5, 0.5]), expected)
+
+
+def test_a_mask_that_was_not_tried_does_not_count_and_follows():
+    # u = .2·(2, 0, 0, −2)
+    expected = torch.tensor([[1, 0.8, 0.8, 0.4], [0.6, 0.2, 0.2, 0]], dtype=torch.float64)
+    torch.testing.assert_close(shared_step([-4.0, 0, 0, 4], [0.0, 0, 0, 0]), expected)

@@ -253,8 +253,7 @@ def another_photograph(images: Tensor, model: nn.Module) -> Tensor:
     known, drawn = pixel_range(model), []
     for image in images:
         order = torch.randperm(len(_PHOTOS), generator=generator_for(0, image_digest(image), "photo")).tolist()
-        photos = (_photograph(_PHOTOS[place], image) for place in order)
-        photo = next(photo for photo in photos if _differ(photo, image))
+        photo = _unlike([_PHOTOS[place] for place in order], image)
         if known is not None:
             drawn.append(known[0] + (known[1] - known[0]) * photo)
         else:
@@ -274,10 +273,17 @@ def _photograph(name: str, image: Tensor) -> Tensor:
     return channels.to(image)
 
 
-def _differ(photo: Tensor, image: Tensor) -> bool:
-    """Whether two pictures are of different things: that they are hardly correlated."""
-    both = torch.stack([photo.flatten(), image.flatten()]).double()
-    return both.shape[1] < 2 or bool(both.corrcoef()[0, 1].nan_to_num().abs() < _SAME)
+def _unlike(names: Sequence[str], image: Tensor) -> Tensor:
+    """The first photograph that is hardly correlated with an image; of a few pixels, the least correlated one."""
+    alike: list[tuple[float, Tensor]] = []
+    for name in names:
+        photo = _photograph(name, image)
+        both = torch.stack([photo.flatten(), image.flatten()]).double()
+        correlation = 0.0 if both.shape[1] < 2 else float(both.corrcoef()[0, 1].nan_to_num().abs())
+        if correlation < _SAME:
+            return photo
+        alike.append((correlation, photo))
+    return min(alike, key=lambda pair: pair[0])[1]
 
 
 def blur(images: Tensor) -> Tensor:

@@ -56,7 +56,9 @@ class FEI:
             proportional to the gradient), and for ablations "l1" (β‖α‖₁) and "none", with one mask and no quantiles.
         reduction: Σα in the penalty as "sum" or "mean".
         init: Where α starts: "zero", "area" (uniform, of the right area) or a number.
-        nesting: "independent" masks, or "cumulative": the mask of a larger quantile inside that of a smaller one.
+        nesting: "independent" masks, or masks of which those of larger quantiles lie inside those of smaller ones:
+            "cumulative" as in the paper, or "shared", where all are parts of one field, see
+            `fei.core.quantiles.SharedUpdate`.
         sites: Where gradients are clipped, see `fei.core.sites.find_sites`.
         residual: What is clipped at residual additions, likewise.
         objective: "insertion" keeps φ with the α-pixels present; "deletion" lowers φ with the α-pixels (area q)
@@ -76,6 +78,7 @@ class FEI:
         smooth: σ in pixels of the Gaussian that smooths each mask's gradient; 0 (the paper) for none.
         reference: R where a call gives no `baselines`, by name: "color" (the paper), "color:resample", …, see
             `fei.Reference`.
+        tries: How many of an image's masks are tried at each step, in turns, where they share a field; all by default.
     """
 
     multiplies_by_inputs = False
@@ -106,6 +109,7 @@ class FEI:
         prior: float | None = None,
         smooth: float | None = None,
         reference: str | None = None,
+        tries: int | None = None,
     ) -> None:
         options = {name: value for name, value in locals().items() if name not in ("self", "model")}
         if not isinstance(model, nn.Module):
@@ -182,8 +186,8 @@ class FEI:
                 score per row, or ``None`` for the model's top class.
             baselines: The reference R: a name, a `fei.Reference`, a number, a tensor, a callable on the images, or
                 ``None`` for that of the settings.
-            internal_batch_size: Rows (images × quantiles) in one forward pass. Short batches are padded to it, so that
-                a result does not depend on what else is in the batch. ``None``: one image with all its quantiles.
+            internal_batch_size: Rows (images × masks that are tried) in one forward pass. Short batches are padded to
+                it, so that a result does not depend on what else is in the batch. ``None``: one image with all of its.
             generator: Supplies the seed (its initial seed) in place of the constructor's.
             progress: ``True`` for a progress bar, or a callable on (steps done, steps in all).
             on_step: Called after each step with its number, from 1, and the masks (n, k, 1, H, W) of the images that
@@ -195,8 +199,8 @@ class FEI:
         x, size = check_call(self.model, inputs, internal_batch_size, "internal_batch_size")
         target, settings = named_target(self.model, target), self.settings
         seed = seed_of(generator, settings.seed)
-        masks = settings.masks
-        rows = masks if size is None else size if size < masks else size // masks * masks
+        tried = settings.tried
+        rows = tried if size is None else size if size < tried else size // tried * tried
         x, flow, output = self._survey(x, rows)
         sites, notes = covered_sites(self.model, flow, settings, self.rule)
         attention, kinds = find_attention(self.model, flow), kinds_of(settings.sites, self.model, flow)
@@ -213,7 +217,7 @@ class FEI:
         pathway = Pathway(self.model, sites, self.rule, folding_that_holds(self.model, flow, kept, x[:1]), focused)
         results = []
         channels = x.shape[1] if self.mask_per_channel else 1
-        groups = list(_groups(x, references, target, chosen, rows, masks, channels))
+        groups = list(_groups(x, references, target, chosen, rows, settings, channels))
         with reporter(progress, len(groups) * settings.steps) as tick:
             for group, real in groups:
                 results.append((Optimization(pathway, group, settings, focus).run(tick, on_step), real))
@@ -292,10 +296,16 @@ class FEI:
 
 
 def _groups(
-    x: Tensor, references: References, target: Target, chosen: Tensor | None, rows: int, masks: int, channels: int
+    x: Tensor,
+    references: References,
+    target: Target,
+    chosen: Tensor | None,
+    rows: int,
+    settings: Settings,
+    channels: int,
 ) -> Iterator[tuple[Group, int]]:
-    """Groups of images with `masks` rows each, the last one filled up with its last image, and how many are real."""
-    images = max(1, rows // masks)
+    """Groups of images whose masks fill `rows`, the last one filled up with its last image, and how many are real."""
+    images, masks = max(1, rows // settings.tried), settings.masks
     for first in range(0, len(x), images):
         index = torch.arange(first, first + images, device=x.device).clamp(max=len(x) - 1)
 

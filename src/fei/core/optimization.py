@@ -11,7 +11,7 @@ from torch import Tensor
 from fei.core.checks import image_gradient, layout_of
 from fei.core.focus import Focus
 from fei.core.pathway import Pathway
-from fei.core.quantiles import AdamUpdate, ProjectedUpdate, Update
+from fei.core.quantiles import AdamUpdate, ProjectedUpdate, SharedUpdate, Update
 from fei.core.relevance import evidence_ranks, evidence_weights
 from fei.core.scoring import Target, evaluate, logits_of, relative_score
 from fei.core.settings import Settings
@@ -77,7 +77,7 @@ class Optimization:
         self._chunks = self._cut(torch.arange(len(self._x), device=x.device))
         self._last_phi = torch.zeros(len(self._x), dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
         # every chunk of a group repeats the same images in the same rows, so one recording serves them all
-        output = pathway.record(self._x[self._chunks[0].rows])
+        output = pathway.record(self._x[self._tried(0)[0].rows])
         self._chosen = group.chosen if group.chosen is not None else self._top_class(output)
         self._ranks: Tensor | None = None
         if focus is not None:
@@ -89,12 +89,15 @@ class Optimization:
         s, n = self._settings, len(self._group.images)
         phi, area = [], []
         stopped = torch.full((n, self._masks), -1, device=self._group.images.device)
-        moving = self._chunks
+        moving: list[_Chunk] | None = None
         shares: dict[int, Tensor] = {}
         settled = self._update.alpha
         for step in range(s.steps):
             last = step == s.steps - 1
-            score, grad = self._gradient(step, self._chunks if last else moving, shares if last else None)
+            # the last time that each mask is tried, it is told what it lost
+            telling = step >= s.steps - -(-self._masks // s.tried)
+            chunks = self._tried(step) if moving is None or last else moving
+            score, grad = self._gradient(step, chunks, shares if telling else None)
             phi.append(score)
             area.append(self._area())
             self._update.step(grad, stopped >= 0 if s.early_stop is not None else None)
@@ -121,9 +124,12 @@ class Optimization:
         area.append(self._area())
         missing = s.steps + 1 - len(phi)
         phi, area = phi + phi[-1:] * missing, area + area[-1:] * missing
-        return Result(
-            self._update.alpha, self._chosen, torch.stack(phi, -1), torch.stack(area, -1), stopped, shares, self._ranks
-        )
+        scores = torch.stack(phi, -1)
+        for mask in range(s.tried, self._masks):  # before it was first tried it had no score
+            begun = mask // s.tried
+            scores[:, mask, :begun] = scores[:, mask, begun : begun + 1]
+        told = {site: share.view(-1, self._masks) for site, share in shares.items()}
+        return Result(self._update.alpha, self._chosen, scores, torch.stack(area, -1), stopped, told, self._ranks)
 
     def _start(self) -> Update:
         s, x = self._settings, self._group.images
@@ -136,6 +142,8 @@ class Optimization:
         if s.init == "area" and areas is not None:
             alpha += areas.view(1, -1, 1, 1, 1)
         nested = s.nesting == "cumulative"
+        if s.nesting == "shared" and areas is not None:
+            return SharedUpdate(alpha, areas, lr=s.lr, steps=s.steps)
         if s.constraint == "projection" and areas is not None:
             return ProjectedUpdate(alpha, areas, lr=s.lr, steps=s.steps, nested=nested)
         beta = 0.0 if s.constraint == "none" else s.beta
@@ -150,8 +158,17 @@ class Optimization:
         images = self._group.images
         evidence, share = focus.evidence(self._pathway.model, images, score), self._settings.focus
         weights = focus.grid.from_map((1 - share) + share * evidence_weights(evidence), fill=1.0)
-        self._pathway.weight(weights[self._chunks[0].rows // self._masks])
+        self._pathway.weight(weights[self._tried(0)[0].rows // self._masks])
         self._ranks = evidence_ranks(evidence, images.shape[2:])
+
+    def _tried(self, step: int) -> list[_Chunk]:
+        """Chunks of the masks that are tried at a step: all, or so many at a time in turns, the same of each image."""
+        tried, masks = self._settings.tried, self._masks
+        if tried == masks:
+            return self._chunks
+        which = (step * tried + torch.arange(tried, device=self._x.device)) % masks
+        first = masks * torch.arange(len(self._group.images), device=self._x.device)
+        return self._cut((first[:, None] + which).flatten())
 
     def _cut(self, rows: Tensor) -> list[_Chunk]:
         """Chunks of one shape that hold these rows."""
@@ -163,7 +180,7 @@ class Optimization:
         if callable(self._group.target):
             return torch.full((len(self._group.images),), -1, device=self._x.device)
         classes = logits_of(output, self._group.rows).argmax(1)
-        return classes[:: self._masks] if len(self._chunks) == 1 else classes[:1]
+        return classes[:: self._settings.tried] if len(self._group.images) > 1 else classes[:1]
 
     def _terms(self) -> list[tuple[bool, float]]:
         """(does α say what to delete?, sign of φ in the loss): −φ when inserting, +φ when deleting."""
@@ -181,10 +198,12 @@ class Optimization:
         return start, end, torch.lerp(start.to(alpha), end.to(alpha), alpha).to(x.dtype)
 
     def _gradient(self, step: int, chunks: list[_Chunk], shares: dict[int, Tensor] | None) -> tuple[Tensor, Tensor]:
-        """φ of each mask, and the clipped gradient of the loss with respect to those in `chunks`."""
+        """φ of each mask, and the clipped gradient of the loss with respect to those in `chunks`.
+
+        Where `shares` is given, it takes what each row lost at each site.
+        """
         alpha = self._update.alpha.flatten(0, 1)
         grad, phi = torch.zeros_like(alpha), self._last_phi.clone()
-        lost: dict[int, list[Tensor]] = {}
         strength = self._settings.contrast
         for first, (deletes, sign) in zip((True, False), self._terms(), strict=False):
             for chunk in chunks:
@@ -204,10 +223,9 @@ class Optimization:
                 grad[real] -= along[: chunk.real]
                 if first:
                     phi[real] = score.detach()[: chunk.real].to(phi)
-                for site, share in (chunk_shares or {}).items():
-                    lost.setdefault(site, []).append(share[: chunk.real])
-        if shares is not None:
-            shares.update({site: torch.cat(parts).view(-1, self._masks) for site, parts in lost.items()})
+                if shares is not None:
+                    for site, share in (chunk_shares or {}).items():
+                        shares.setdefault(site, share.new_zeros(len(self._x)))[real] = share[: chunk.real]
         self._last_phi = phi
         return phi.view(-1, self._masks), grad.view_as(self._update.alpha)
 

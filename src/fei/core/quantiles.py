@@ -161,6 +161,28 @@ class AdamUpdate:
         return torch.cat([ordered[:, :-1] - ordered[:, 1:], ordered[:, -1:]], 1)
 
 
+def _even(grad: Tensor) -> Tensor:
+    """Gradients divided by their mean magnitude over the mask; zero stays zero."""
+    scale = grad.abs().flatten(2).mean(-1)[..., None, None, None]
+    return grad / scale.clamp(min=torch.finfo(grad.dtype).tiny)
+
+
+class _Pace:
+    """Directions averaged with momentum, and a step size that falls to zero along half a cosine."""
+
+    def __init__(self, lr: float, steps: int) -> None:
+        self._lr, self._steps, self._taken = lr, steps, 0
+        self._average: Tensor | None = None
+
+    def step(self, direction: Tensor) -> Tensor:
+        """How far to go now."""
+        before = torch.zeros_like(direction) if self._average is None else self._average
+        self._average = torch.lerp(direction, before, _MOMENTUM)
+        rate = self._lr * (1 + math.cos(math.pi * self._taken / self._steps)) / 2
+        self._taken += 1
+        return rate / (1 - _MOMENTUM**self._taken) * self._average
+
+
 class ProjectedUpdate:
     """Steps proportional to the gradient, then exact projection on the area: the quantile always holds.
 
@@ -178,20 +200,13 @@ class ProjectedUpdate:
     """
 
     def __init__(self, alpha: Tensor, areas: Tensor, *, lr: float, steps: int, nested: bool) -> None:
-        self._areas = areas
-        self._lr, self._steps, self._taken = lr, steps, 0
-        self._nested = nested
+        self._areas, self._nested = areas, nested
+        self._pace = _Pace(lr, steps)
         self.alpha = self._project(alpha)
-        self._average = torch.zeros_like(self.alpha)
 
     def step(self, grad: Tensor, frozen: Tensor | None) -> None:
         """Move against the averaged gradient and project."""
-        scale = grad.abs().flatten(2).mean(-1)[..., None, None, None]
-        direction = grad / scale.clamp(min=torch.finfo(grad.dtype).tiny)
-        self._average = torch.lerp(direction, self._average, _MOMENTUM)
-        rate = self._lr * (1 + math.cos(math.pi * self._taken / self._steps)) / 2
-        self._taken += 1
-        alpha = self._project(self.alpha - rate / (1 - _MOMENTUM**self._taken) * self._average)
+        alpha = self._project(self.alpha - self._pace.step(_even(grad)))
         self.alpha = alpha if frozen is None else torch.where(frozen[..., None, None, None], self.alpha, alpha)
 
     def _project(self, alpha: Tensor) -> Tensor:
@@ -199,3 +214,33 @@ class ProjectedUpdate:
         if self._nested:
             return project_nested(flat, self._areas).view_as(alpha)
         return project(flat, self._areas.expand(flat.shape[:2])).view_as(alpha)
+
+
+class SharedUpdate:
+    """One field u for all masks of an image: a mask is the projection of u on its area.
+
+    The gradients of the masks, each divided by its mean magnitude, are averaged into one direction for u, so that what
+    is learnt at one area serves all of them, and masks lie inside one another. Momentum and step size are those of
+    `ProjectedUpdate`. A mask whose gradient is zero, because it was not tried at this step, does not count.
+
+    Args:
+        alpha: The starting masks; u starts at 0, where each mask is uniform.
+        areas: Area of each mask, shape (quantiles,).
+        lr: Mean step of a pixel of u at the start.
+        steps: How many steps there will be.
+    """
+
+    def __init__(self, alpha: Tensor, areas: Tensor, *, lr: float, steps: int) -> None:
+        self._areas, self._shape = areas, alpha.shape
+        self._pace = _Pace(lr, steps)
+        self._field = torch.zeros_like(alpha[:, :1])
+        self.alpha = self._masks()
+
+    def step(self, grad: Tensor, frozen: Tensor | None) -> None:
+        """Move the field against the averaged gradient and project it on every area; no mask is frozen by itself."""
+        self._field = self._field - self._pace.step(_even(_even(grad).sum(1, keepdim=True)))
+        self.alpha = self._masks()
+
+    def _masks(self) -> Tensor:
+        flat = self._field.flatten(2).expand(-1, self._shape[1], -1)
+        return project(flat, self._areas.expand(flat.shape[:2])).view(self._shape)

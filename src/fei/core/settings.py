@@ -33,7 +33,7 @@ _ADAM = {"lr": 1.0, "init": "zero"}
 _CONSTRAINTS = {"penalty": _ADAM, "projection": {"lr": 0.3, "init": "area"}, "l1": _ADAM, "none": _ADAM}
 _CHOICES = {
     "reduction": ("sum", "mean"),
-    "nesting": ("independent", "cumulative"),
+    "nesting": ("independent", "cumulative", "shared"),
     "objective": ("insertion", "deletion", "both"),
     "residual": RESIDUALS,
 }
@@ -64,6 +64,7 @@ class Settings:
     prior: float = 0.0
     smooth: float = 0.0
     reference: str = "color"
+    tries: int | None = None
 
     @property
     def one_mask(self) -> bool:
@@ -76,6 +77,13 @@ class Settings:
         return 1 if self.one_mask else len(self.quantiles)
 
     @property
+    def tried(self) -> int:
+        """How many masks of an image are tried at each step; all where the steps would not reach each of them."""
+        if self.tries is None or self.tries >= self.masks or self.steps * self.tries < self.masks:
+            return self.masks
+        return self.tries
+
+    @property
     def areas(self) -> tuple[float, ...]:
         """The area asked of each mask: 1 − q, or q where the mask says what to delete."""
         if self.objective == "deletion":
@@ -84,7 +92,14 @@ class Settings:
 
 
 # What came after version 0.1, with the value at which it does nothing.
-LATER: dict[str, Any] = {"contrast": 0.0, "focus": 0.0, "prior": 0.0, "smooth": 0.0, "reference": "color"}
+LATER: dict[str, Any] = {
+    "contrast": 0.0,
+    "focus": 0.0,
+    "prior": 0.0,
+    "smooth": 0.0,
+    "reference": "color",
+    "tries": None,
+}
 
 
 def as_stored(config: Mapping[str, Any], attends: bool) -> dict[str, Any]:
@@ -150,5 +165,18 @@ def _check(s: Settings) -> None:
         raise InputError(f"`init` must be 'zero', 'area' or a number in [0,1]; got {s.init!r}.")
     if s.one_mask and s.init == "area":
         raise InputError(f"`init='area'` needs an area; constraint={s.constraint!r} has none, pass 'zero' or a number.")
-    if s.one_mask and s.nesting == "cumulative":
-        raise InputError(f"`nesting='cumulative'` needs several masks; constraint={s.constraint!r} has only one.")
+    if s.one_mask and s.nesting != "independent":
+        raise InputError(f"`nesting={s.nesting!r}` needs several masks; constraint={s.constraint!r} has only one.")
+    _check_shared(s)
+
+
+def _check_shared(s: Settings) -> None:
+    if s.nesting == "shared":
+        if s.constraint != "projection":
+            raise InputError(f"`nesting='shared'` needs constraint='projection'; got {s.constraint!r}.")
+        if s.early_stop is not None:
+            raise InputError("`early_stop` freezes masks one by one, and shared ones move together; leave it out.")
+    if s.tries is not None:
+        check_count("tries", s.tries)
+        if s.nesting != "shared":
+            raise InputError(f"`tries` needs nesting='shared', where masks learn from each other; got {s.nesting!r}.")
