@@ -76,6 +76,7 @@ class FEI:
         prior: How much the evidence of the class at the last feature layer counts in the map beside the masks, from 0
             (the paper) to 1: M = (mean over q of α_q + prior·ranks of the evidence) / (1 + prior).
         smooth: σ in pixels of the Gaussian that smooths each mask's gradient; 0 (the paper) for none.
+        coarse: σ at the first step, from which it falls to `smooth` at the last; by default it is the same throughout.
         reference: R where a call gives no `baselines`, by name: "color" (the paper), "color:resample", …, see
             `fei.Reference`.
         tries: How many of an image's masks are tried at each step, in turns, where they share a field; all by default.
@@ -97,7 +98,7 @@ class FEI:
         constraint: str | None = None,
         reduction: str = "sum",
         init: str | float | None = None,
-        nesting: str = "independent",
+        nesting: str | None = None,
         sites: SiteSelection = "auto",
         residual: str = "branch",
         objective: str = "insertion",
@@ -109,6 +110,7 @@ class FEI:
         prior: float | None = None,
         smooth: float | None = None,
         reference: str | None = None,
+        coarse: float | None = None,
         tries: int | None = None,
     ) -> None:
         options = {name: value for name, value in locals().items() if name not in ("self", "model")}

@@ -217,7 +217,7 @@ class Optimization:
                 if strength > 0:
                     against = _along(image_gradient(sign * score.sum(), image), way, alpha)
                     along = contrasted(along, against, strength)
-                if (sigma := self._settings.smooth) > 0:
+                if (sigma := self._settings.smoothing(step)) > 0:
                     along = gaussian_blur(along, sigma, max(1, round(_REACH * sigma)))
                 real = chunk.rows[: chunk.real]
                 grad[real] -= along[: chunk.real]

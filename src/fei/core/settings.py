@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +65,7 @@ class Settings:
     prior: float = 0.0
     smooth: float = 0.0
     reference: str = "color"
+    coarse: float | None = None
     tries: int | None = None
 
     @property
@@ -75,6 +77,12 @@ class Settings:
     def masks(self) -> int:
         """How many masks there are for each image."""
         return 1 if self.one_mask else len(self.quantiles)
+
+    def smoothing(self, step: int) -> float:
+        """σ of the smoothing at a step: from `coarse` at the first to `smooth` at the last, by the same factor each."""
+        if not self.coarse or self.steps == 1:
+            return self.smooth
+        return self.coarse * math.pow(self.smooth / self.coarse, step / (self.steps - 1))
 
     @property
     def tried(self) -> int:
@@ -98,6 +106,7 @@ LATER: dict[str, Any] = {
     "prior": 0.0,
     "smooth": 0.0,
     "reference": "color",
+    "coarse": None,
     "tries": None,
 }
 
@@ -113,7 +122,7 @@ def as_stored(config: Mapping[str, Any], attends: bool) -> dict[str, Any]:
     return dict(config)
 
 
-_COMMON = {"variant": "vm", "quantiles": PAPER_QUANTILES, "early_stop": None} | LATER
+_COMMON = {"variant": "vm", "quantiles": PAPER_QUANTILES, "early_stop": None, "nesting": "independent"} | LATER
 
 
 def make_settings(preset: str | None, **given: Any) -> Settings:
@@ -127,6 +136,11 @@ def make_settings(preset: str | None, **given: Any) -> Settings:
     chosen |= {name: value for name, value in given.items() if value is not None}
     check_choice("constraint", chosen["constraint"], _CONSTRAINTS)
     chosen = dict.fromkeys(given) | _CONSTRAINTS[chosen["constraint"]] | chosen
+    # a preset's way of sharing gives way to what the caller asked for
+    if given.get("nesting") is None and (chosen["constraint"] != "projection" or chosen["early_stop"] is not None):
+        chosen["nesting"] = "independent"
+    if given.get("tries") is None and chosen["nesting"] != "shared":
+        chosen["tries"] = None
     chosen["variant"] = chosen["variant"].lower() if isinstance(chosen["variant"], str) else chosen["variant"]
     chosen["quantiles"] = check_shares("quantiles", chosen["quantiles"], increasing=True)
     settings = Settings(preset=preset, **chosen)
@@ -147,6 +161,10 @@ def _check(s: Settings) -> None:
     check_size("beta", s.beta)
     check_size("lr", s.lr)
     check_size("smooth", s.smooth)
+    if s.coarse is not None:
+        check_size("coarse", s.coarse)
+        if not s.smooth:
+            raise InputError("`coarse` is where the smoothing starts; give `smooth`, where it ends, above 0.")
     for name in ("contrast", "focus", "prior"):
         if not (is_number(getattr(s, name)) and 0 <= getattr(s, name) <= 1):
             raise InputError(f"`{name}` is {getattr(s, name)!r}; give a number from 0 (the paper) to 1.")
