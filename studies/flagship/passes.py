@@ -25,8 +25,8 @@ _COMMON: dict[str, Any] = {"preset": "fei", "smooth": 3.0}
 _TURNS = {"nesting": "shared", "tries": 3}
 SETTINGS: dict[str, dict[str, Any]] = {
     "before": _COMMON | {"nesting": "independent", "steps": 20, "coarse": 3.0},
-    "now": _COMMON | _TURNS | {"steps": 11, "coarse": 16.0},
-    "preview": _COMMON | _TURNS | {"steps": 3, "coarse": 16.0},
+    "now": _COMMON | _TURNS | {"steps": 11, "coarse": 24.0},
+    "preview": _COMMON | _TURNS | {"steps": 3, "coarse": 24.0},
 }
 
 
