@@ -159,7 +159,7 @@ def test_projection_keeps_the_area_at_every_step():
 def test_cumulative_masks_are_nested(constraint):
     alphas = fei.FEI(small_cnn(), constraint=constraint, nesting="cumulative", steps=8).explain(pictures()).alphas
     assert (alphas[:, :-1] >= alphas[:, 1:] - 1e-7).all()
-    independent = fei.FEI(small_cnn(), constraint=constraint, steps=8).explain(pictures()).alphas
+    independent = fei.FEI(small_cnn(), constraint=constraint, nesting="independent", steps=8).explain(pictures()).alphas
     assert not (independent[:, :-1] >= independent[:, 1:] - 1e-7).all()
 
 
@@ -543,7 +543,7 @@ def test_bad_calls(call, error, text):
     ("options", "text"),
     [
         ({"variant": "wm"}, "Unknown clipping rule 'wm'"),
-        ({"preset": "quick"}, "Unknown preset 'quick'; choose one of fei, fast, paper"),
+        ({"preset": "quick"}, "Unknown preset 'quick'; choose one of fei, preview, fast, paper"),
         ({"quantiles": [0, 0.5]}, "must lie strictly between 0 and 1"),
         ({"quantiles": [0.5, 1.0]}, "must lie strictly between 0 and 1"),
         ({"quantiles": [0.5, 0.1]}, "increasing order without repeats"),
@@ -559,6 +559,7 @@ def test_bad_calls(call, error, text):
         ({"init": "ones"}, "Unknown init 'ones'"),
         ({"init": 2.0}, "`init` must be 'zero', 'area' or a number"),
         ({"nesting": "both"}, "Unknown nesting 'both'"),
+        ({"coarse": 4.0, "smooth": 0.0}, "`coarse` is where the smoothing starts; give `smooth`"),
         ({"sites": "relu"}, "Unknown sites 'relu'; choose one of auto, activation, attention, mlp, conv, block"),
         ({"residual": "skip"}, "Unknown residual 'skip'; choose one of branch, post_add, both"),
         ({"objective": "insert"}, "Unknown objective 'insert'"),

@@ -321,7 +321,7 @@ def test_help_version_and_the_list_of_methods_do_not_load_torch(words):
         ("a.png --model resnet99", "no model 'resnet99'"),
         ("a.png --model net.py:Smal", "did you mean Small"),
         ("a.png --reference pink", "Unknown reference 'pink'"),
-        ("a.png --preset quick", "Unknown preset 'quick'; choose one of fei, fast, paper"),
+        ("a.png --preset quick", "Unknown preset 'quick'; choose one of fei, preview, fast, paper"),
         ("a.png --device tpu", "Unknown device 'tpu'; choose one of cpu, cuda, mps, auto"),
         ("a.png --seed -1", "The seed is -1"),
         ("a.png --steps 0", "Invalid value for '--steps'"),

@@ -142,6 +142,12 @@ def test_the_flagship_is_what_nothing_else_was_asked_for():
     chosen = {"variant": "ibm", "preset": "fei", "steps": 20, "focus": 1.0, "prior": 0.5, "smooth": 3.0}
     assert chosen | {"reference": "color+clouds:resample"} == {name: flagship[name] for name in [*chosen, "reference"]}
     assert fei.FEI(model, steps=40).config == flagship | {"steps": 40}
+    quick = {"preset": "preview", "nesting": "shared", "tries": 3, "coarse": 24.0, "steps": 3}
+    assert fei.FEI(model, preset="preview").config == flagship | quick
+    for other in ({"constraint": "penalty"}, {"early_stop": 0.1}, {"nesting": "cumulative"}):
+        config = fei.FEI(model, preset="preview", **other).config  # sharing gives way to what was asked for
+        assert config["nesting"] == other.get("nesting", "independent")
+        assert "tries" not in config
     for fast in (fei.FEI(model, "vm"), fei.FEI(model, preset="fast"), fei.methods.create("fei-vm")):
         assert (fast.config["preset"], "focus" in fast.config, "reference" in fast.config) == ("fast", False, False)
     paper = fei.FEI(model, preset="paper").config
@@ -249,6 +255,13 @@ def test_on_a_transformer_the_evidence_is_that_of_all_blocks_with_balanced_gradi
     expected = evidence_ranks(tokens[:, 1:].view(2, 1, 3, 4), (12, 16))
     torch.testing.assert_close(2 * found.maps - found.alphas.mean(1), expected)
     assert found.config["focus"].endswith("blocks.1.norm1")
+
+
+def test_the_smoothing_falls_by_the_same_factor_from_step_to_step():
+    settings = fei.FEI(small_cnn(), "vm", steps=4, coarse=24.0, smooth=3.0).settings
+    assert [settings.smoothing(step) for step in range(4)] == pytest.approx([24, 12, 6, 3])
+    settings = fei.FEI(small_cnn(), "vm", steps=4, smooth=3.0).settings
+    assert [settings.smoothing(step) for step in range(4)] == [3] * 4
 
 
 def test_smoothed_steps_by_hand():

@@ -60,9 +60,10 @@ def test_the_cost_is_what_is_said(name):
 def test_config_is_plain_and_complete(name):
     config = fei.methods.create(name).config
     assert json.loads(json.dumps(config)) is not None
-    later = {"contrast", "focus", "prior", "smooth", "reference"}  # than 0.1: results from before keep their keys
+    # than 0.1: results from before keep their keys
+    later = {"contrast", "focus", "prior", "smooth", "coarse", "tries", "reference"}
     assert {option.name for option in describe(name).options} - {"model"} - later <= set(config)
-    assert later & set(config) == (later - {"contrast"} if name == "fei" else set())
+    assert later & set(config) == (later - {"contrast", "coarse", "tries"} if name == "fei" else set())
     if describe(name).family != "chance" and name != "attention-rollout":
         assert config["score"] in {"logit", "softmax"}
 

@@ -372,7 +372,7 @@ def test_digests_and_seeds_depend_on_values_alone(seed, layouts, size, dtype):
 
 OPTIONS = {
     "variant": st.sampled_from(["vm", "BM", "none", "wm", None, 3]),
-    "preset": st.sampled_from(["paper", "fast", "slow", None]),
+    "preset": st.sampled_from(["paper", "fast", "fei", "preview", "slow", None]),
     "quantiles": st.none() | st.lists(st.floats(-0.5, 1.5), max_size=3) | st.just("0.5") | st.just((0.1, 0.5)),
     "steps": anything,
     "beta": anything,
@@ -387,6 +387,8 @@ OPTIONS = {
     "score": st.sampled_from(["softmax", "logit", "x", None]),
     "early_stop": anything,
     "seed": anything,
+    "coarse": anything,
+    "tries": anything,
 }
 
 
@@ -409,13 +411,15 @@ def test_options_make_settings_or_a_sentence(given):
         "constraint": None,
         "reduction": "sum",
         "init": None,
-        "nesting": "independent",
+        "nesting": None,
         "sites": "activation",
         "residual": "branch",
         "objective": "insertion",
         "score": "softmax",
         "early_stop": None,
         "seed": 0,
+        "coarse": None,
+        "tries": None,
     }
     options = {"preset": "fast"} | defaults | given
     preset = options.pop("preset")

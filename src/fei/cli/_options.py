@@ -57,7 +57,9 @@ Steps = Annotated[
 ]
 Preset = Annotated[
     str | None,
-    typer.Option(help="Settings of an optimisation method: paper or fast.", metavar="NAME", show_default=False),
+    typer.Option(
+        help="Settings of an optimisation method: fei, preview, fast or paper.", metavar="NAME", show_default=False
+    ),
 ]
 Device = Annotated[
     str, typer.Option(metavar="NAME", help="cpu, cuda, mps, or auto: CUDA where there is one, else the CPU.")

@@ -46,8 +46,9 @@ class FEI:
             torch.compile, DataParallel or DistributedDataParallel wraps is explained itself.
         variant: Clipping rule: "vm" (the paper's recommendation), "ivm", "avm", "ibm", "bm", "abm" or "none". Without
             one it is the preset's, and without a preset too it is the flagship, preset "fei".
-        preset: Where options left at ``None`` come from: "fei" (about its class, with fresh references), "fast" (the
-            paper's method in fewer steps; the default with a variant) or "paper".
+        preset: Where options left at ``None`` come from: "fei" (about its class, with fresh references), "preview" (the
+            same in ten rows, to look at while waiting), "fast" (the paper's method in fewer steps; the default with a
+            variant) or "paper".
         quantiles: Q, in increasing order inside (0,1).
         steps: Optimisation steps T per quantile.
         beta: Weight β of the area penalty, or of the L1 norm.

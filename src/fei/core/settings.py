@@ -15,16 +15,18 @@ from fei.errors import InputError
 from fei.references import Reference
 
 PAPER_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
+_FLAGSHIP: dict[str, Any] = {
+    "variant": "ibm",
+    "constraint": "projection",
+    "steps": 20,
+    "focus": 1.0,
+    "prior": 0.5,
+    "smooth": 3.0,
+    "reference": "color+clouds:resample",
+}
 PRESETS: dict[str, dict[str, Any]] = {
-    "fei": {
-        "variant": "ibm",
-        "constraint": "projection",
-        "steps": 20,
-        "focus": 1.0,
-        "prior": 0.5,
-        "smooth": 3.0,
-        "reference": "color+clouds:resample",
-    },
+    "fei": _FLAGSHIP,
+    "preview": _FLAGSHIP | {"nesting": "shared", "tries": 3, "coarse": 24.0, "steps": 3},
     "fast": {"constraint": "projection", "steps": 20},
     "paper": {"constraint": "penalty", "steps": 100},
 }
