@@ -122,6 +122,8 @@ def final() -> str:
     known: dict[str, Numbers] = defaultdict(lambda: defaultdict(dict))
     for row in rows_of("final"):
         known[row["kind"]][row["method"]][row["photograph"]] = row
+    if not known:
+        return "Not measured yet."
     lines = ["| method | n | " + " | ".join(title for _, _, title in MEASURED) + " |"]
     lines.append("|---" * (len(MEASURED) + 2) + "|")
     for method in known["held-out"]:
