@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fei import data, metrics, models
 from fei.bench.context import PlannedNetwork, Recipe, sentence
-from fei.bench.plan.keys import attends, canonical, feature_layers, file_digest, key_of, model_fingerprint
+from fei.bench.plan.keys import attends, canonical, feature_layers, file_digest, key_of, model_fingerprint, plan_key
 from fei.bench.units import BLACK_IMAGE, KEPT, MAP, SANITY, Unit, storable
 from fei.common.exits import exits_caught
 from fei.core.settings import as_stored
@@ -110,7 +110,7 @@ class Catalog:
         return (
             MAP,
             *(f"{g}/{p}{layers if 'layers' in needs[g] else ''}" for p in asked.protocols for g in under),
-            *(group for group in asked.groups if group not in under),
+            *(_versioned(group) for group in asked.groups if group not in under),
             *([KEPT] if self._plan.keep_maps else []),
         )
 
@@ -134,6 +134,20 @@ class Catalog:
         recipe, network = self.recipes[method], self.networks[pair]
         config = recipe.config_on(network)
         return key_of(kind, method=recipe.name, config=config, model=network.fingerprint, seed=seed, **content)
+
+
+def _versioned(group: str) -> str:
+    """A group of metrics, with the version of the newest where one of them changed its meaning."""
+    newest = max(metric.version for metric in metrics.groups()[group])
+    return f"{group}/{newest}" if newest > 1 else group
+
+
+def completion_key(plan: Plan) -> str:
+    """What a run is marked with that has all of a plan: the plan, and whatever in it has had another version before."""
+    made = {row.name: getattr(row.make(), "config", {}) for row in plan.methods if not row.is_foreign}
+    newer = [f"{name}/{config['version']}" for name, config in made.items() if config.get("version", 1) > 1]
+    newer += [_versioned(group) for group in plan.metrics.groups if _versioned(group) != group]
+    return " ".join([plan_key(plan), *newer])
 
 
 def _recipe(index: int, row: PlannedMethod) -> Recipe:
