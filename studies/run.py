@@ -83,7 +83,8 @@ def main() -> int:
         parser.error(f"there are no networks and photographs in {ASSETS}; set FEI_ASSETS to the folder with zoo.py")
     options.out = options.out.resolve()
     options.scores = options.out / "scores" if options.trial else SCORES
-    options.scores.mkdir(parents=True, exist_ok=True)
+    for folder in (options.out, options.scores):
+        folder.mkdir(parents=True, exist_ok=True)
     worst = 0
     for name in options.only:
         if options.export:
