@@ -113,7 +113,8 @@ def _units(plan: Plan) -> list[tuple[str, str, Cost]]:
 def _rows(protocol: Protocol) -> int:
     """The forwards of a map's two curves."""
     replaced = protocol.replacement
-    return 2 * len(protocol.levels(_PIXELS, _WIDTH)[0]) * (len(replaced.makers) if isinstance(replaced, Averaged) else 1)
+    copies = len(replaced.makers) if isinstance(replaced, Averaged) else 1
+    return 2 * copies * len(protocol.levels(_PIXELS, _WIDTH)[0])
 
 
 def _seconds(network: str, cost: Cost) -> float:

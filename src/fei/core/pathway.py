@@ -85,9 +85,9 @@ def visit_sites(
     return output
 
 
-# Of the norm: how far a folded network's output and gradient may be from its own. Rounding moves some units over a kink,
-# which the gradient shows. Seen in single precision on 8 networks with their weights and 5 of timm with random ones:
-# at most 2e-6 and 7e-3.
+# Of the norm: how far a folded network's output and gradient may be from its own. Rounding moves some units over a
+# kink, which the gradient shows. Seen in single precision on 8 networks with their weights and 5 of timm with random
+# ones: at most 2e-6 and 7e-3.
 _MOST_APART = (1e-4, 2e-2)
 
 

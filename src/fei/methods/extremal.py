@@ -115,7 +115,8 @@ class SmoothMasks:
     in units of σ, k = exp(−2·max(0, d−½)²): 1 up to σ/2 from its centre, half as high at 1.09σ. With σ = 21 the mask
     of a single cell is above one half on 3.3 % of a 224×224 image.
 
-    The mask reaches σ beyond the centres of the outermost cells, so that a cell at the edge costs about as much area as any other.
+    The mask reaches σ beyond the centres of the outermost cells, so that a cell at the edge costs about as much area as
+    any other.
 
     Attributes:
         grid: Rows and columns of the coarse grid, which is centred on the image.

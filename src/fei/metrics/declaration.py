@@ -88,8 +88,8 @@ class Metric:
         format: How a single number is written, as Python's `format` takes it.
         logarithmic: Whether axes are.
         detail: Whether the page of a run tells it of single images alone.
-        version: Raised when the number changes its meaning: runs then measure its group again and store it under another
-            name, "pointing-2", so that no stale number is taken for it.
+        version: Raised when the number changes its meaning: runs then measure its group again and store it under
+            another name, "pointing-2", so that no stale number is taken for it.
     """
 
     name: str

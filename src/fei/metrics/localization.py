@@ -73,7 +73,7 @@ def energy_pointing_game(maps: Tensor, objects: Objects) -> Tensor:
 
 
 def _border(mask: Tensor) -> Tensor:
-    """The pixels of an object that have another pixel, or the end of the image, beside them: the nearest from outside."""
+    """The pixels of an object that are not surrounded by it: the nearest ones from outside."""
     padded = F.pad(mask, (1, 1, 1, 1))
     within = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
     return mask & ~within
