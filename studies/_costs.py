@@ -13,7 +13,7 @@ from studies._plans import plan_of
 from fei.bench.plan import Plan, PlannedMethod
 from fei.bench.plan.keys import canonical
 from fei.methods import create, describe
-from fei.protocols import get
+from fei.protocols import Averaged, Protocol, get
 
 # Seconds of one image on one core of an ordinary machine: forward and backward as FEI does it, and forward alone.
 _SECONDS = {
@@ -23,7 +23,12 @@ _SECONDS = {
     "googlenet": (0.125, 0.060),
     "resnet50": (0.190, 0.085),
     "resnet50_cub": (0.190, 0.085),
+    "alexnet_cub": (0.025, 0.012),
+    "deit_tiny": (0.060, 0.027),
+    "vgg16_cub": (1.600, 0.500),
 }
+_CHANNELS = 512  # Score-CAM's forwards, on the networks that it is planned for
+_SMOOTH_MASKS = 3  # Extremal Perturbation takes three times what its passes do
 _PIXELS, _WIDTH = 224 * 224, 224
 
 
@@ -46,9 +51,12 @@ def map_cost(row: PlannedMethod) -> Cost:
         masks = 1 if settings["constraint"] in ("l1", "none") else len(settings["quantiles"])
         return Cost(settings["steps"] * masks, settings["steps"] * masks)
     if "areas" in settings:
-        return Cost(settings["steps"] * len(settings["areas"]), settings["steps"] * len(settings["areas"]))
+        passes = _SMOOTH_MASKS * settings["steps"] * len(settings["areas"])
+        return Cost(passes, passes)
     if "channels" in settings:
         return Cost(settings["channels"], 0)
+    if row.name == "scorecam":
+        return Cost(_CHANNELS, 0)
     forwards, backwards = (_number(part) for part in describe(row.name).cost.split("+"))
     count = settings.get("samples", settings.get("steps", 0))
     return Cost(count or forwards, (count or backwards) if backwards else 0)
@@ -70,21 +78,21 @@ def plan_costs(names: Sequence[str]) -> dict[str, dict[str, Cost]]:
 
 def cost_table(names: Sequence[str]) -> str:
     """A table of passes and seconds by plan, and their sum."""
-    lines = [f"{'plan':<14}{'forwards':>10}{'backwards':>11}{'core seconds':>14}"]
+    lines = [f"{'plan':<22}{'forwards':>10}{'backwards':>11}{'core seconds':>14}"]
     total = [0, 0, 0.0]
     for name, networks in plan_costs(names).items():
         forwards, backwards = (sum(cost[i] for cost in networks.values()) for i in (0, 1))
         seconds = sum(_seconds(network, cost) for network, cost in networks.items())
         total = [total[0] + forwards, total[1] + backwards, total[2] + seconds]
-        lines.append(f"{name:<14}{forwards:>10}{backwards:>11}{seconds:>14.0f}")
-    lines.append(f"{'all':<14}{total[0]:>10}{total[1]:>11}{total[2]:>14.0f}")
+        lines.append(f"{name:<22}{forwards:>10}{backwards:>11}{seconds:>14.0f}")
+    lines.append(f"{'all':<22}{total[0]:>10}{total[1]:>11}{total[2]:>14.0f}")
     return "\n".join(lines)
 
 
 def _units(plan: Plan) -> list[tuple[str, str, Cost]]:
     """Each map, its scores under a protocol, and each trial: a key that plans share, and its cost."""
     units = []
-    scores = {protocol: 2 * len(get(protocol).levels(_PIXELS, _WIDTH)[0]) for protocol in plan.metrics.protocols}
+    scores = {name: _rows(get(name)) for name in plan.metrics.protocols} if plan.metrics.groups else {}
     for pair in plan.pairs:
         network = re.split(r"[:/]", pair.model)[-1]
         for place, row in enumerate(plan.methods):
@@ -102,6 +110,13 @@ def _units(plan: Plan) -> list[tuple[str, str, Cost]]:
     return units
 
 
+def _rows(protocol: Protocol) -> int:
+    """The forwards of a map's two curves."""
+    replaced = protocol.replacement
+    copies = len(replaced.makers) if isinstance(replaced, Averaged) else 1
+    return 2 * copies * len(protocol.levels(_PIXELS, _WIDTH)[0])
+
+
 def _seconds(network: str, cost: Cost) -> float:
     both, forward = _SECONDS[network]
     return cost.backwards * both + (cost.forwards - cost.backwards) * forward
@@ -109,4 +124,4 @@ def _seconds(network: str, cost: Cost) -> float:
 
 def _number(text: str) -> int:
     found = re.match(r"\d+", text.strip())
-    return int(found[0]) if found else 0
+    return int(found[0]) if found and "head" not in text else 0

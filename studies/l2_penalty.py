@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import fei
 from fei.core.pathway import visit_sites
 from fei.core.quantiles import ProjectedUpdate
+from fei.core.settings import as_stored
 from fei.core.sites import Site, find_sites
 from fei.errors import InputError
 from fei.methods import Baseline
@@ -57,7 +58,7 @@ class L2Penalty(Baseline):
     @property
     def config(self) -> dict[str, Any]:
         """λ, and the settings of FEI that are shared."""
-        return {"weight": self.weight, "fei": self._fei.config}
+        return {"weight": self.weight, "fei": as_stored(self._fei.config, attends=False)}
 
     def explain(self, model: nn.Module, inputs: Tensor, target: Any = None, **options: Any) -> Blends:
         """The images that the masks end with, for the black-image test; the reference is given."""

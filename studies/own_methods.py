@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 import fei
+from fei.core.settings import as_stored
 from fei.methods import Baseline
 from fei.methods.cam import features_at, upsample
 from fei.methods.masking import ScoreCAM
@@ -57,7 +58,8 @@ class OtherReference(Baseline):
     def config(self) -> dict[str, Any]:
         """The reference, and the settings of FEI."""
         made = fei.methods.create(f"fei-{self.variant}", steps=self.steps)
-        return {"reference": vars(self.reference), "fei": made.config}  # type: ignore[attr-defined]
+        settings = as_stored(made.config, attends=False)  # type: ignore[attr-defined]
+        return {"reference": vars(self.reference), "fei": settings}
 
     def maps(self, task: Any) -> Tensor:
         """The map of one image."""

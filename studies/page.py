@@ -172,6 +172,9 @@ def _methods(stores: dict[str, Store], study: dict[str, Numbers], prose: section
             yield sections.bench_table(stores[name], "internal")
             if name == "twenty":
                 yield _image("faithfulness")
+            if name == "cub":
+                yield sections.words(prose, "localization")
+                yield sections.localization_table(study[name])
     if found := insertions(stores):
         yield "### More than the network gives the photograph\n"
         yield sections.words(prose, "overshoot")

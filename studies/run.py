@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from studies._plans import ORDER, SCORES, changed, plan_of
+from studies._plans import ORDER, SCORES, SECOND, changed, plan_of
 from studies._scores import keep
 from studies.photographs import ASSETS, ROOT
 
@@ -63,7 +63,8 @@ def main() -> int:
     """Do what was asked for; 0 if all units are there, 1 if some failed, another code if a plan could not be run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "study", help="folder of the runs")
-    parser.add_argument("--only", nargs="+", choices=ORDER, default=ORDER, metavar="PLAN", help=", ".join(ORDER))
+    every = (*ORDER, *SECOND)
+    parser.add_argument("--only", nargs="+", choices=every, default=ORDER, metavar="PLAN", help=", ".join(every))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="of torch in each worker")
     parser.add_argument("--keep-maps", action="store_true", help="keep the maps too, for studies/gallery.py")
@@ -83,7 +84,8 @@ def main() -> int:
         parser.error(f"there are no networks and photographs in {ASSETS}; set FEI_ASSETS to the folder with zoo.py")
     options.out = options.out.resolve()
     options.scores = options.out / "scores" if options.trial else SCORES
-    options.scores.mkdir(parents=True, exist_ok=True)
+    for folder in (options.out, options.scores):
+        folder.mkdir(parents=True, exist_ok=True)
     worst = 0
     for name in options.only:
         if options.export:
@@ -106,8 +108,9 @@ def _is_through(folder: Path) -> bool:
 
 def _others(name: str, options: argparse.Namespace) -> list[Path]:
     """What a plan may take results from: the runs of the others, with their maps, and then all committed scores."""
-    runs = [options.out / other for other in ORDER if other != name and Store.begun(options.out / other)]
-    files = [] if options.trial else [SCORES / f"{other}.parquet" for other in ORDER]
+    every = (*ORDER, *SECOND)
+    runs = [options.out / other for other in every if other != name and Store.begun(options.out / other)]
+    files = [] if options.trial else [SCORES / f"{other}.parquet" for other in every]
     return runs + [file for file in files if file.is_file()]
 
 

@@ -25,6 +25,7 @@ from fei.bench.plan import keys, parse_plan
 from fei.bench.store.exchange import export
 from fei.errors import DataError, InputError, ModelError
 from fei.methods import create
+from fei.methods.gradients import Saliency
 from fei.references import References
 
 pytestmark = pytest.mark.slow
@@ -421,7 +422,34 @@ def test_boxes_are_placed_on_the_preprocessed_image(photos, tmp_path):
     with Store.open(tmp_path / "run", readonly=True) as store:
         found = {(row["item"][-5:], row["metric"]): row["value"] for row in store.results()}
     # the whole image has all of it; a strip that the crop cuts off has no score
-    assert found == {("1.png", "pointing"): 1.0, ("1.png", "energy"): 1.0, ("2.png", None): None}
+    assert found == {("1.png", "pointing-2"): 1.0, ("1.png", "energy"): 1.0, ("2.png", None): None}
+
+
+def test_numbers_of_an_earlier_version_of_a_metric_are_measured_again(photos, tmp_path, log, monkeypatch):
+    rows = ["path,label,left,top,right,bottom", f"{photos}/1.png,0,0,0,40,30"]
+    (tmp_path / "list.csv").write_text("\n".join(rows), encoding="utf-8")
+    end = "[metrics]\nexternal = false\ninternal = false\nlocalization = true\n"
+    plan = make_plan(f"csv:{tmp_path}/list.csv", [COUNTED], "", end)
+    quarter = metrics.Metric("pointing_game", "", True, "localization", lambda _: torch.tensor([0.25]), (), "pointing")
+    with monkeypatch.context() as patch:
+        patch.setitem(metrics.declared(), "pointing_game", quarter)
+        call(run, plan, tmp_path / "run")
+    call(run, plan, tmp_path / "run")
+    assert log() == ["1.png", "1.png"]
+    with Store.open(tmp_path / "run", readonly=True) as store:
+        found = {row["metric"]: row["value"] for row in store.results()}
+    assert found == {"pointing": 0.25, "pointing-2": 1.0, "energy": 1.0}
+
+
+def test_a_method_whose_maps_changed_has_other_keys(photos, monkeypatch):
+    def key():
+        return next(_catalog.Catalog(make_plan(photos, [SALIENCY])).entries()).unit.key
+
+    before = key()
+    monkeypatch.setattr(Saliency, "version", 2)
+    after = key()
+    monkeypatch.setattr(Saliency, "version", 1)
+    assert before == key() != after
 
 
 def test_fingerprints_tell_networks_apart_by_content(tmp_path):

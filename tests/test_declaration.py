@@ -2,6 +2,7 @@
 
 import csv
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from fei.bench.report.page import bench_html
 from fei.bench.report.tables import table
 from fei.bench.store.exchange import export, merge
 from fei.errors import InputError
-from fei.metrics import declared, describe, group_of, groups
+from fei.metrics import Metric, declared, describe, group_of, groups
 
 TOY = '''"""The brightest pixel of a map."""
 
@@ -116,8 +117,17 @@ def test_the_groups_of_a_unit_are_those_of_stored_runs(photos):
     unit = next(Catalog(plan(photos, f"keep_maps = true\nmetrics = {{ {every} }}")).entries()).unit
     assert unit.scores == (
         *("map", "external/fei-paper/1", "internal/fei-paper/1", "external/rise/1", "internal/rise/1"),
-        *("complexity", "localization", "confidence", "kept"),
+        *("complexity", "localization", "confidence", "kept"),  # no boxes, nothing that could be stale
     )
+
+
+def test_a_number_that_changed_its_meaning_is_stored_under_another_name():
+    first = Metric("hits", "hits", True, score="hit")
+    second = replace(first, version=2)
+    assert (first.score, second.score, replace(second, title="Hits").score) == ("hit", "hit-2", "hit-2")
+    assert describe("pointing-2") is describe("pointing_game")
+    with pytest.raises(InputError, match="There is no metric 'pointing'"):  # of runs from before
+        describe("pointing")
 
 
 def test_metrics_go_by_their_own_name_and_by_that_of_stored_scores():

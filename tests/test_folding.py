@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 import fei
 from fei.core.clipgrad import RULES, get_rule
 from fei.core.dataflow import trace
-from fei.core.folding import find_folding
+from fei.core.folding import Folding, find_folding
 from fei.core.pathway import Pathway, folding_that_holds
 from fei.core.sites import find_sites
 
@@ -83,6 +83,21 @@ class Padded(nn.Module):
         x = self.bounded(self.wide(F.pad(x, (0, 1), value=0.3)))
         x = F.relu(self.grouped(nn.ZeroPad2d((0, -1, 1, 0))(x)))
         return self.head(self.ringed(x).mean((2, 3)))
+
+
+@pytest.mark.parametrize(("factor", "holds"), [(1.005, False), (1 + 1e-7, True)])
+def test_a_folding_that_changes_the_output_is_not_used(factor, holds, monkeypatch):
+    """Half a per cent would change maps; the order of roundings does not."""
+    model, image = made(Residual), images()[:1]
+    flow, _ = trace(model, image)
+    sites = find_sites(model, flow)
+    key = next(call.key for call in flow.calls if call.function == "linear")
+
+    def scaled(func, args, kwargs):
+        return func(*args, **kwargs) * factor
+
+    monkeypatch.setattr("fei.core.pathway.find_folding", lambda *_: Folding({key: scaled}))
+    assert bool(folding_that_holds(model, flow, sites, image).exchanged) == holds
 
 
 def exchanged(folding, function):

@@ -119,13 +119,42 @@ def test_iia_on_a_linear_head_in_closed_form():
     """The gradient of a pooling head is w/(h·w) everywhere: the map is Σ_ij Σ_k w_k ReLU(A_k^{ij})/(h·w)."""
     model, x, _, weights = features_and_weights()
     total = 0
-    for i in range(1, 4):
+    for i in range(4):  # both ends: zero, which is no more than the bias, and the image
         features = model[:2](x * (i / 3)).detach()
-        for j in range(1, 3):
+        for j in range(3):
             total = total + torch.einsum("nk,nkhw->nhw", weights, (features * (j / 2)).relu()) / features[0, 0].numel()
-    expected = F.interpolate(total[:, None], x.shape[2:], mode="bilinear")
+    expected = F.interpolate(total[:, None], x.shape[2:], mode="bicubic")
     maps = fei.methods.create("iia", outer=3, inner_steps=2)(model, x, [1, 3])
     torch.testing.assert_close(maps, expected, atol=1e-6, rtol=1e-4)
+
+
+def test_iia_goes_from_zero_in_normalised_space_over_eleven_points():
+    """Of a classifier the network sees (i/10)·(x − mean)/std for i = 0 … 10, whatever its mean colour."""
+    network = cam_net()
+    seen = []
+    network[0].register_forward_pre_hook(lambda module, args: seen.append(args[0].detach().clone()))
+    model = fei.models.Classifier(network, mean=(0.3, 0.5, 0.6), std=(0.2, 0.25, 0.3), input_size=16).eval()
+    x = pictures(1)
+    fei.methods.create("iia")(model, x, 1)
+    seen = [one[:1] for one in seen if one.shape[2:] == x.shape[2:]]  # a head is run on rows of the same image
+    normalised = (x - torch.tensor([0.3, 0.5, 0.6]).view(1, 3, 1, 1)) / torch.tensor([0.2, 0.25, 0.3]).view(1, 3, 1, 1)
+    shares = {round(float((one * normalised).sum() / normalised.square().sum()), 4) for one in seen}
+    assert shares == {i / 10 for i in range(11)}
+    for one in seen:
+        share = (one * normalised).sum() / normalised.square().sum()
+        torch.testing.assert_close(one, share * normalised.expand_as(one), atol=1e-5, rtol=1e-4)
+
+
+def test_iia_takes_the_features_behind_the_last_pooling():
+    """As on VGG16: a pooled map of half the side, the same as by the pool's own name."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        body = [nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, 2)]
+        model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)).eval()
+    x, quick = pictures(1, (12, 16)), {"outer": 2, "inner_steps": 2}
+    by_default = fei.methods.create("iia", **quick)(model, x, 1)
+    torch.testing.assert_close(by_default, fei.methods.create("iia", layer="2", **quick)(model, x, 1))
+    assert not torch.allclose(by_default, fei.methods.create("iia", layer="1", **quick)(model, x, 1))
 
 
 def test_iia_inner_baselines():
@@ -135,7 +164,7 @@ def test_iia_inner_baselines():
         fei.methods.create("iia", inner=inner, **quick)(model, x, 1) for inner in ("zero", "min", "released")
     )
     once = fei.methods.create("iia", inner="released", outer=2, inner_steps=1)(model, x, 1)
-    torch.testing.assert_close(released, 3 * once, atol=1e-6, rtol=1e-4)  # every inner step is the same
+    torch.testing.assert_close(released, 2 * once, atol=1e-6, rtol=1e-4)  # every inner point is the same
     assert not torch.equal(zero, least)
     with pytest.raises(InputError, match="Unknown inner 'max'; choose one of zero, min, released"):
         fei.methods.create("iia", inner="max")

@@ -40,13 +40,25 @@ def test_fifteen_pixels_by_default():
     assert pointing_game(peak(0, 16), box).tolist() == [0]
 
 
-def test_of_equal_maxima_the_first_in_raster_order():
+def test_of_equal_maxima_the_share_that_hits():
     m = peak(6, 12) + peak(2, 29)
-    assert pointing_game(m, BOX, tolerance=0).tolist() == [0]
-    assert pointing_game(m, [(29, 2, 30, 3)], tolerance=0).tolist() == [1]
+    assert pointing_game(m, BOX, tolerance=0).tolist() == [0.5]
+    assert pointing_game(m, [(29, 2, 30, 3)], tolerance=0).tolist() == [0.5]
+    assert pointing_game(m + peak(0, 0), BOX, tolerance=0).tolist() == [pytest.approx(1 / 3)]
+    assert pointing_game(m + 0.5 * peak(0, 0), BOX, tolerance=0).tolist() == [0.5]  # not among the largest
     constant = torch.full((1, 20, 30), -3.0)
-    assert pointing_game(constant, [(0, 0, 1, 1)], tolerance=0).tolist() == [1]
-    assert pointing_game(constant, [(1, 0, 30, 20)], tolerance=0).tolist() == [0]
+    assert pointing_game(constant, [(0, 0, 1, 1)], tolerance=0).tolist() == [1 / 600]
+    assert pointing_game(constant, [(1, 0, 30, 20)], tolerance=0).tolist() == [580 / 600]
+    assert pointing_game(constant, BOX, tolerance=1).tolist() == [26 / 600]  # 3 × 4 pixels and 14 beside them
+
+
+def test_the_order_of_the_pixels_does_not_matter():
+    """A map with ties scores the same upside down, with its object, which raster order would not give."""
+    m = peak(6, 12) + peak(2, 29) + peak(19, 0)
+    mask = torch.zeros(1, 20, 30, dtype=torch.bool)
+    mask[0, 5:8, 10:14] = True
+    turned = pointing_game(m.flip(2, 3), mask.flip(1, 2), tolerance=2)
+    assert torch.equal(turned, pointing_game(m, mask, tolerance=2))
 
 
 def test_boxes_and_masks_are_the_same_object():
@@ -81,13 +93,14 @@ def test_energy_by_hand():
 def test_hits_agree_with_a_distance_transform(seed, tolerance):
     source = torch.Generator().manual_seed(seed)
     maps = torch.rand(3, 7, 9, generator=source)
+    maps[1], maps[2] = (maps[1] * 3).round(), (maps[2] * 20).round()  # many and few ties
     masks = torch.rand(3, 7, 9, generator=source) > 0.95
     masks[:, 3, 4] = True
     expected = [
-        float(distance_transform_edt(~mask.numpy())[divmod(int(m.argmax()), 9)] <= tolerance)
+        float((distance_transform_edt(~mask.numpy())[m.numpy() == m.numpy().max()] <= tolerance).mean())
         for m, mask in zip(maps, masks, strict=True)
     ]
-    assert pointing_game(maps, masks, tolerance).tolist() == expected
+    assert pointing_game(maps, masks, tolerance).tolist() == pytest.approx(expected)
 
 
 @given(st.integers(0, 10**6), st.floats(1e-30, 1e30))

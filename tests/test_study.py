@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import skimage
 import torch
+from scipy.ndimage import label
 from torch import Tensor, nn
 
 pytestmark = pytest.mark.slow
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # `studies` is a folder of the repository, not of the package
 
-from studies import _plans, _scores, page  # noqa: E402
+from studies import _plans, _scores, fragmentation, page  # noqa: E402
 from studies._blocks import are_marked, written  # noqa: E402
 from studies._hypotheses import HYPOTHESES  # noqa: E402
 from studies._verdicts import (  # noqa: E402
@@ -44,9 +45,28 @@ from fei.bench.store.exchange import export  # noqa: E402
 
 
 def test_every_plan_is_in_the_order_and_valid() -> None:
-    assert {file.stem for file in _plans.FOLDER.glob("*.toml")} - {"prose"} == set(_plans.ORDER)
-    for name in _plans.ORDER:
+    every = (*_plans.ORDER, *_plans.SECOND)
+    assert {file.stem for file in _plans.FOLDER.glob("*.toml")} - {"prose"} == set(every)
+    for name in every:
         assert _plans.plan_of(name).name
+
+
+def test_the_second_edition_has_fresh_photographs_and_its_authors_settings() -> None:
+    for name in _plans.SECOND:
+        plan = _plans.plan_of(name)
+        for pair in plan.pairs:
+            folder = (pair.data or "").partition("@")[0].rpartition("/")[2]
+            assert folder == ("" if plan.black_image else "cub" if "CUB" in pair.name else "imagenet_test"), name
+        baselines = [row for row in plan.methods if not row.name.startswith("fei")]
+        assert not any(row.options or row.label.endswith("]") for row in baselines), name
+        trial = _plans.changed(plan, trial=True)
+        assert not any("imagenet_test" in (pair.data or "") for pair in trial.pairs), name
+    rows = {name: {row.name for row in _plans.plan_of(name).methods} for name in _plans.SECOND}
+    controls = {"random", "smooth-noise", "centre"}
+    for name in _plans.SECOND:
+        if not any(part in name for part in ("black", "scope", "sanity")):
+            assert controls <= rows[name], name
+    assert not rows["second-cub-vgg16"] & {"rise", "extremal-perturbation"}
 
 
 def test_the_main_plan_has_every_method() -> None:
@@ -70,7 +90,7 @@ def test_what_is_reduced_says_so() -> None:
 
 
 def test_a_trial_asks_for_little_and_stays_valid() -> None:
-    for name in _plans.ORDER:
+    for name in (*_plans.ORDER, *_plans.SECOND):
         trial = _plans.changed(_plans.plan_of(name), trial=True)
         assert len(trial.seeds) == 1
         assert all(pair.sample == 1 for pair in trial.pairs if pair.data)
@@ -202,6 +222,30 @@ def _verdict(name: str, **study: _Numbers) -> str:
 
 def _around(mean: float) -> list[float]:
     return [mean - 0.02, mean - 0.01, mean + 0.01, mean + 0.02]
+
+
+def test_reduced_baselines_are_no_comparisons() -> None:
+    """What does less than its authors ask for can neither be beaten nor beat."""
+    plan = _plans.plan_of("main")
+    labels = [row.label for row in plan.methods]
+    given = {label: {"mse": _around(2.0), "cosine": _around(0.3)} for label in labels}
+    (h3,) = [each for each in HYPOTHESES if each.name == "H3"]
+    found = h3.comparisons({"main": _Numbers("main", given)})  # type: ignore[dict-item]
+    named = {comparison.what.partition(" against ")[2] for comparison in found}
+    assert named == {label for label in labels if label != "FEI-VM" and "[" not in label}
+    assert len(named) == len(labels) - 1 - 5  # EP, RISE, Score-CAM, KernelSHAP and FG-VCE are reduced
+
+
+def test_margins_are_shares_of_the_score_that_is_compared_with() -> None:
+    labels = [row.label for row in _plans.plan_of("ablation").methods]
+    base = {"insertion": [0.02] * 4, "mse": [100.0] * 4, "cosine": [0.5] * 4}
+    more = {"insertion": [0.026] * 4, "mse": [104.0] * 4, "cosine": [0.52] * 4}
+    numbers = _Numbers("ablation", dict.fromkeys(labels, base) | {"200 steps": more})
+    (h9,) = [each for each in HYPOTHESES if each.name == "H9"]
+    found = {each.what.partition(":")[0]: each for each in h9.comparisons({"ablation": numbers})}  # type: ignore[dict-item]
+    assert [found[name].margin for name in ("insertion", "MSE", "cosine")] == pytest.approx([0.002, 10.0, 0.05])
+    # a third more is not alike, however small both are; 4 % is
+    assert [found[name].answer for name in ("insertion", "MSE", "cosine")] == ["no", "yes", "yes"]
 
 
 def test_claims_about_variants() -> None:
@@ -413,3 +457,35 @@ def test_the_tables_of_the_flagship_are_those_of_its_scores() -> None:
     page = flagship.PAGE.read_text(encoding="utf-8")
     assert are_marked(page, flagship.BLOCKS)
     assert written(page, flagship.BLOCKS) == page
+
+
+# Equal fragmentation
+
+
+def test_maps_are_smoothed_to_the_rank_variation_that_is_asked_for() -> None:
+    noise = torch.rand(1, 1, 40, 50, generator=torch.Generator().manual_seed(0))
+    found = fragmentation.smoothed(noise, 0.1)
+    assert found is not None
+    ranks = found[0][0, 0].flatten().argsort().argsort().view(40, 50).double() / (40 * 50 - 1)  # by hand
+    steps = torch.cat([ranks.diff(dim=0).flatten(), ranks.diff(dim=1).flatten()]).abs()
+    assert steps.mean().item() == pytest.approx(0.1, rel=0.01)
+    assert fragmentation.smoothed(found[0], 0.2) is None
+
+
+def test_shuffled_components_keep_their_sizes_and_leave_their_places() -> None:
+    mask = np.zeros((40, 50), dtype=bool)
+    mask[3:9, 4:12] = mask[20:23, 30:45] = mask[35, 7] = True
+    moved, homeless = fragmentation.shuffled(mask, np.random.default_rng(3))
+    assert (moved.sum(), homeless) == (mask.sum(), 0)
+    assert (moved & mask).sum() < mask.sum() / 2
+    wide = np.tile(moved, (2, 2))  # what left on one side came in at the other
+    sizes = np.bincount(label(wide)[0].ravel())[1:]
+    assert {48, 45, 1} <= set(sizes.tolist())
+    every = np.ones((5, 5), dtype=bool)
+    every[2, 2] = False
+    assert fragmentation.shuffled(every, np.random.default_rng(0))[0].sum() == 24
+
+
+def test_borders_by_hand() -> None:
+    mask = np.array([[1, 0, 0], [1, 1, 0]], dtype=bool)
+    assert fragmentation.borders(mask) == pytest.approx(3 / 7)

@@ -291,19 +291,22 @@ def blur(images: Tensor) -> Tensor:
     return gaussian_blur(images, 5.0, 5, torch.float32)
 
 
-def gaussian_blur(images: Tensor, sigma: float, reach: int, precision: torch.dtype | None = None) -> Tensor:
-    """Images (n, C, H, W) convolved with a Gaussian, edges repeated.
+def gaussian_blur(
+    images: Tensor, sigma: float, reach: int, precision: torch.dtype | None = None, edges: str = "replicate"
+) -> Tensor:
+    """Images (n, C, H, W) convolved with a Gaussian.
 
     Args:
         images: What is blurred.
         sigma: Width of the Gaussian in pixels.
         reach: How many pixels on each side of its centre it covers.
         precision: What its values are computed in; that of the images if not given.
+        edges: What is around the images: "replicate", their own edges, or "constant", zeros.
     """
     offsets = torch.arange(-reach, reach + 1, dtype=precision or images.dtype, device=images.device)
     kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
     kernel = (kernel / kernel.sum()).to(images.dtype)
     channels = images.shape[1]
-    padded = F.pad(images, (reach, reach, reach, reach), mode="replicate")
+    padded = F.pad(images, (reach, reach, reach, reach), mode=edges)
     rows = F.conv2d(padded, kernel.view(1, 1, -1, 1).expand(channels, 1, -1, 1), groups=channels)
     return F.conv2d(rows, kernel.view(1, 1, 1, -1).expand(channels, 1, 1, -1), groups=channels)

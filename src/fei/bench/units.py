@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MAP, BLACK_IMAGE, SANITY = "map", "black-image", "sanity"
 KINDS = (MAP, BLACK_IMAGE, SANITY)
 
-# Score groups are those of `fei.metrics.groups`, with "/" before the id of a protocol, and these.
+# Score groups are those of `fei.metrics.groups`, with "/" before the id of a protocol or the version, and these.
 KEPT = "kept"
 """The group of a map that is kept as a file."""
 

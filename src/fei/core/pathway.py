@@ -85,6 +85,12 @@ def visit_sites(
     return output
 
 
+# Of the norm: how far a folded network's output and gradient may be from its own. Rounding moves some units over a
+# kink, which the gradient shows. Seen in single precision on 8 networks with their weights and 5 of timm with random
+# ones: at most 2e-6 and 7e-3.
+_MOST_APART = (1e-4, 2e-2)
+
+
 def folding_that_holds(model: nn.Module, flow: Flow, sites: Sequence[Site], image: Tensor) -> Folding:
     """What can be folded in a network, if its output and gradient on one image then are what they were; else nothing.
 
@@ -98,7 +104,8 @@ def folding_that_holds(model: nn.Module, flow: Flow, sites: Sequence[Site], imag
         plain, folded = (_behaviour(model, image, way) for way in (Folding(), folding))
     except RuntimeError:  # what is wrong with the network itself, the pass to come will tell
         return Folding()
-    return folding if all(_alike(a, b) for a, b in zip(plain, folded, strict=True)) else Folding()
+    alike = ((a - b).norm() <= most * a.norm() for a, b, most in zip(plain, folded, _MOST_APART, strict=True))
+    return folding if all(alike) else Folding()
 
 
 def _behaviour(model: nn.Module, image: Tensor, folding: Folding) -> tuple[Tensor, Tensor]:
@@ -107,11 +114,6 @@ def _behaviour(model: nn.Module, image: Tensor, folding: Folding) -> tuple[Tenso
     value = next(tensors_in(getattr(output, "logits", output)))
     (gradient,) = torch.autograd.grad(value.square().sum(), leaf)
     return value.detach(), gradient
-
-
-def _alike(a: Tensor, b: Tensor) -> bool:
-    # rounding moves some units over a kink; a wrong value would be far off
-    return bool((a - b).norm() <= 0.05 * a.norm())
 
 
 class Pathway:

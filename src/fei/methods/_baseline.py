@@ -207,6 +207,8 @@ class Baseline(abc.ABC):
             made for it to find out the classes.
         rows_per_image: How many rows each image of a chunk takes in a forward pass.
         parts: Into how many parts progress divides the work on an image.
+        version: Raised when the same options give another map than before: it is part of the configuration, and so of
+            the keys of a benchmark's units, and no stale score is taken over.
     """
 
     score: Score = "logit"
@@ -214,6 +216,7 @@ class Baseline(abc.ABC):
     observes: ClassVar[bool] = False
     rows_per_image: int = 1
     parts: ClassVar[int] = 1
+    version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         """Refuse bad options."""
@@ -224,9 +227,10 @@ class Baseline(abc.ABC):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Its options as plain data, what is explained (logit or probability) among them."""
+        """Its options as plain data, what is explained (logit or probability) among them, and its version if not 1."""
         config = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-        return {name: value if _is_plain(value) else repr(value) for name, value in config.items()}
+        plain = {name: value if _is_plain(value) else repr(value) for name, value in config.items()}
+        return plain | ({"version": self.version} if self.version > 1 else {})
 
     @abc.abstractmethod
     def maps(self, task: Task) -> Tensor:

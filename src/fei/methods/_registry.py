@@ -124,7 +124,7 @@ scorecam | channels + 0 | activation | masking:ScoreCAM | Wang et al. 2020, arXi
     channels weighted by the score of the image they leave visible
 liftcam | 1 + head | activation | heads:LiftCAM | Jung & Oh 2021, arXiv:2102.05228
     channels weighted by their DeepLIFT contribution to the logit
-iia | 10 + 100 heads | activation | heads:IIA | Barkan et al. 2023, arXiv:2310.20585
+iia | 11 + 121 heads | activation | heads:IIA | Barkan et al. 2023, arXiv:2310.20585
     head gradients integrated over images and activations
 fgvce | 1 + 64 heads per point | activation | heads:FGVCE | Zhang et al. 2025, arXiv:2511.07974
     Shapley values of the points of the last feature map, after FG-VCE

@@ -12,17 +12,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fei.core.dataflow import uncompiled
+from fei.core.dataflow import Flow, uncompiled
 from fei.core.scoring import Score
-from fei.core.sites import find_layer, resolve_name, several_calls
+from fei.core.sites import Site, find_layer, resolve_name, several_calls
 from fei.errors import InputError, ModelError
 from fei.methods._baseline import Baseline, Task
 from fei.methods._head import Head, MapHead
 from fei.methods._places import is_plain_map, no_places, places_at
 
 
-def cam_head(task: Task, layer: str | None, images: Tensor) -> MapHead:
-    """The part of the network behind the named layer, or behind the last spatial feature map, on maps of features."""
+def cam_head(task: Task, layer: str | None, images: Tensor, *, pooled: bool = False) -> MapHead:
+    """The part of the network behind the named layer, or behind the last spatial feature map, on maps of features.
+
+    Args:
+        task: The images.
+        layer: A module's name; the last spatial feature map if ``None``.
+        images: What the head is recorded on.
+        pooled: Whether the last spatial feature map is taken behind the max-pooling that follows it, where one does.
+    """
     name = task.survey.feature_layer if layer is None else _checked(layer)
     site = find_layer(task.model, task.survey.flow, name)
     grid = places_at(task.survey.flow, site)
@@ -32,7 +39,19 @@ def cam_head(task: Task, layer: str | None, images: Tensor) -> MapHead:
         grid = places_at(task.survey.flow, site)
     if grid is None:
         raise no_places(name, "what forms no grid", task.survey.places)
+    if layer is None and pooled:
+        site = _pooled(task.survey.flow, site)
+        grid = places_at(task.survey.flow, site) or grid
     return MapHead(Head(task.model, images, site), grid)
+
+
+def _pooled(flow: Flow, site: Site) -> Site:
+    """The value behind the max-pooling that alone reads a site's value; where there is none, the site itself."""
+    (call,) = (call for call in flow.calls if call.key == site.key)
+    if len(call.consumers) == 1 and call.consumers[0].function == "max_pool2d":
+        pool = call.consumers[0]
+        return Site(f"{site.name}:max_pool2d", site.index, pool.key, activation=False)
+    return site
 
 
 def _checked(layer: Any) -> str:
@@ -131,9 +150,9 @@ def _watched(task: Task, layer: str, *, differentiate: bool) -> tuple[Tensor, An
     return kept[0], output
 
 
-def upsample(maps: Tensor, images: Tensor) -> Tensor:
-    """Maps (n, h, w) at the images' resolution, bilinear."""
-    return F.interpolate(maps[:, None], images.shape[2:], mode="bilinear", align_corners=False)[:, 0]
+def upsample(maps: Tensor, images: Tensor, mode: str = "bilinear") -> Tensor:
+    """Maps (n, h, w) at the images' resolution, bilinear or bicubic."""
+    return F.interpolate(maps[:, None], images.shape[2:], mode=mode, align_corners=False)[:, 0]
 
 
 @dataclass(eq=False, kw_only=True)

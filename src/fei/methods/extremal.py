@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +16,12 @@ from fei.core.randomness import generator_for
 from fei.core.scoring import Score
 from fei.errors import InputError
 from fei.methods._baseline import Baseline, Task, checked
-from fei.references import gaussian_blur
+from fei.references import gaussian_blur, normalised_zero
 
 _LEARNING_RATE, _MOMENTUM, _DAMPENING = 0.01, 0.9, 0.9
 _AREA_WEIGHT, _AREA_GROWTH = 300.0, 1.0035
 _BLUR_LEVELS, _MAX_BLUR = 8, 20.0
 _TEMPERATURE = 1 / 20
-_KERNEL_REACH = 1.35  # times σ: there the kernel is at a tenth of its height
 _MAP_SMOOTHING = 0.09
 
 
@@ -36,12 +36,17 @@ class ExtremalPerturbation(Baseline):
 
     Fong, Patrick & Vedaldi 2019, "Understanding deep networks via extremal perturbations and smooth masks". One forward
     and one backward pass of one row for each step and area. r_a is 0 on the smallest 1−a of the values and 1 on the
-    rest, which makes m a binary mask of area a; λ = 300·1.0035^t grows with the step t. m⊗x blurs the image with
-    σ = 20·(1−m) pixel by pixel, interpolated between 8 levels. m is the smooth maximum of a kernel placed at the cells
-    of a coarse grid, see `SmoothMasks`; the grid starts at 1, is moved by gradient descent with momentum and kept in
-    [0,1]. The image is mirrored in every other step. The summed masks are smoothed with σ = 0.09·max(H, W).
+    rest, which makes m a binary mask of area a; λ = 300·1.0035^t grows with the step t. m reaches beyond the image,
+    and its area is a share of all of it, as in the authors' code: 260×260 for an image of 224×224, where a is 1.35·a
+    of the image if nothing lies outside. m⊗x blurs the image with σ = 20·(1−m) pixel by pixel, interpolated between 8
+    levels, zeros of the network's normalised space, its mean colour, being around the image. m is the smooth maximum of
+    a kernel placed at the cells of a coarse grid, see `SmoothMasks`; the grid starts at 1, is moved by gradient descent
+    with momentum and kept in [0,1]. The image is mirrored in every other step. The summed masks are smoothed with
+    σ = 0.09·max(H, W), with zeros around them.
 
-    Written from the paper. The authors' TorchRay is licensed for non-commercial use only and no part of it is here.
+    Written from the paper and from facts about the authors' TorchRay: its kernel, its areas and its padding. TorchRay
+    is licensed for non-commercial use only and no part of it is here. Two things differ: the grid is centred on the
+    image, and equal values are put in a random order of the image's own, where sorting leaves them as they come.
     The score and λ are on one scale, so the result depends on that of the logits. The lengths are in pixels and were
     tuned for images of 224×224: give smaller ones for smaller images, where a single kernel would cover everything.
 
@@ -60,6 +65,7 @@ class ExtremalPerturbation(Baseline):
     score: Score = "logit"
 
     parts = 100
+    version = 2  # kernel, areas and padding are those of the authors' code
 
     def __post_init__(self) -> None:
         """Refuse bad options; the masks of all areas go through the network together."""
@@ -76,7 +82,8 @@ class ExtremalPerturbation(Baseline):
         """The masks (n, areas, H, W)."""
         count, (height, width) = len(self.areas), task.images.shape[2:]
         images = task.images.to(torch.promote_types(task.images.dtype, torch.float32))
-        blurred = blur_levels(images)
+        around = normalised_zero(images, task.model)
+        levels = blur_levels(images - around) + around[:, None]
         smooth = SmoothMasks((height, width), self.cell, self.sigma, like=images)
 
         def inside(masks: Tensor) -> Tensor:
@@ -88,7 +95,7 @@ class ExtremalPerturbation(Baseline):
         descent = torch.optim.SGD([grids], lr=_LEARNING_RATE, momentum=_MOMENTUM, dampening=_DAMPENING)
         for step in range(self.steps):
             masks = smooth(grids)
-            perturbed = perturb(blurred, inside(masks)).flatten(0, 1).to(task.images.dtype)
+            perturbed = perturb(levels, inside(masks)).flatten(0, 1).to(task.images.dtype)
             perturbed = perturbed.flip(3) if step % 2 == 0 else perturbed
             score = task.phi(task.run(perturbed), copies=count)
             loss = _AREA_WEIGHT * _AREA_GROWTH**step * area_error(masks).sum() - score.sum()
@@ -103,9 +110,13 @@ class ExtremalPerturbation(Baseline):
 class SmoothMasks:
     """m(u) = smax_v k(u−v)·g(v): a kernel k at each cell v of a coarse grid g, joined by a smooth maximum.
 
-    smax f = Σ f·exp(f/T) / Σ exp(f/T) with T = 1/20. Where a sum of kernels would blur a mask, their maximum keeps it
-    as steep as one of them. k is 1 up to σ/3 from its centre and falls off like a Gaussian from there; at half its
-    height it covers 2.2 % of a 224×224 image with σ = 21, so that a single cell fits the smallest of the usual areas.
+    smax f = Σ f·exp(f/T) / Σ exp(f/T) with T = 1/20, over the cells that are no more than 1 + σ/cell rows and columns
+    away. Where a sum of kernels would blur a mask, their maximum keeps it as steep as one of them. With the distance d
+    in units of σ, k = exp(−2·max(0, d−½)²): 1 up to σ/2 from its centre, half as high at 1.09σ. With σ = 21 the mask
+    of a single cell is above one half on 3.3 % of a 224×224 image.
+
+    The mask reaches σ beyond the centres of the outermost cells, so that a cell at the edge costs about as much area as
+    any other.
 
     Attributes:
         grid: Rows and columns of the coarse grid, which is centred on the image.
@@ -114,24 +125,24 @@ class SmoothMasks:
 
     def __init__(self, size: Sequence[int], cell: int, sigma: float, like: Tensor) -> None:
         self._cell = cell
-        self._reach = int((_KERNEL_REACH * sigma + (cell - 1) / 2) // cell)
+        self._reach = 1 + math.ceil(sigma / cell)
         self.grid = [-(-side // cell) for side in size]
         self._blocks = [cells + 2 * self._reach for cells in self.grid]
-        self.margin = [(blocks * cell - side) // 2 for blocks, side in zip(self._blocks, size, strict=True)]
+        beyond = max(0, round(sigma) - (cell - 1) // 2)
+        self._cut = self._reach * cell - beyond
+        self.margin = [(cells * cell - side) // 2 + beyond for cells, side in zip(self.grid, size, strict=True)]
         pixels = torch.arange(cell, dtype=like.dtype, device=like.device) - (cell - 1) / 2
         centres = torch.arange(-self._reach, self._reach + 1, dtype=like.dtype, device=like.device) * cell
         apart = pixels[:, None] - centres
         distance = (apart[:, None, :, None] ** 2 + apart[None, :, None, :] ** 2).sqrt() / sigma
-        kernel = torch.exp(-((3 * distance - 1).clamp(min=0) ** 2) / 4).reshape(cell**2, -1)
-        # cells that are out of reach for all pixels of a block would only take memory
-        self._near = (distance.reshape(cell**2, -1).amin(0) <= _KERNEL_REACH).nonzero()[:, 0]
-        self._kernel = kernel[:, self._near]
+        self._kernel = torch.exp(-2 * (distance - 0.5).clamp(min=0) ** 2).reshape(cell**2, -1)
 
     def __call__(self, grids: Tensor) -> Tensor:
         """Masks of grids (b, 1, rows, columns) of values in [0, 1]: (b, H', W'), which is the image and its margin."""
-        around = F.unfold(grids, 2 * self._reach + 1, padding=2 * self._reach)[:, self._near]
+        around = F.unfold(grids, 2 * self._reach + 1, padding=2 * self._reach)
         joined: Tensor = SmoothMaximum.apply(around, self._kernel)  # type: ignore[no-untyped-call]
-        return F.pixel_shuffle(joined.view(len(grids), -1, *self._blocks), self._cell)[:, 0]
+        whole = F.pixel_shuffle(joined.view(len(grids), -1, *self._blocks), self._cell)[:, 0]
+        return whole[:, self._cut : whole.shape[1] - self._cut, self._cut : whole.shape[2] - self._cut]
 
 
 class SmoothMaximum(torch.autograd.Function):
@@ -168,25 +179,24 @@ class SmoothMaximum(torch.autograd.Function):
 
 
 class _AreaError:
-    """mean((sort(m) − r_a)²) of each mask over the image's pixels.
+    """mean((sort(m) − r_a)²) of each mask over all its pixels.
 
-    The margin that a kernel reaches into is counted as well: otherwise a cell at the edge would cost less area than
-    others do, and the masks of small areas would gather in the corners. Equal values are put in an order of the image's
-    own: in raster order the bottom of a flat mask would count as shown.
+    The margin around the image is counted as well: otherwise a cell at the edge would cost less area than others do,
+    and the masks of small areas would gather in the corners. Equal values are put in an order of the image's own: in
+    raster order the bottom of a flat mask would count as shown.
     """
 
     def __init__(self, task: Task, areas: Sequence[float], whole: int) -> None:
-        self._pixels = task.images[0, 0].numel()
         orders = [torch.randperm(whole, generator=generator_for(task.seed, d, "extremal-ties")) for d in task.digests]
         self._order = torch.stack(orders).repeat_interleave(len(areas), 0).to(task.images.device)
-        shown = torch.tensor([max(1, round(area * self._pixels)) for area in areas])
+        shown = torch.tensor([max(1, round(area * whole)) for area in areas])
         ranks = torch.arange(whole, 0, -1)  # 1 for the largest value, which comes last
         self._wanted = (ranks <= shown[:, None]).repeat(len(orders), 1).to(task.images.device)
 
     def __call__(self, masks: Tensor) -> Tensor:
         """Errors (b,) of masks with their margin (b, H', W')."""
         values = masks.flatten(1).gather(1, self._order).sort(dim=1, stable=True).values
-        return (values - self._wanted.to(values)).square().sum(1) / self._pixels
+        return (values - self._wanted.to(values)).square().mean(1)
 
 
 def blur_levels(images: Tensor) -> Tensor:
@@ -203,5 +213,6 @@ def perturb(blurred: Tensor, masks: Tensor) -> Tensor:
 
 
 def blurred(images: Tensor, sigma: float) -> Tensor:
-    """Images (n, C, H, W) convolved with a Gaussian that is cut off at 4σ."""
-    return gaussian_blur(images.flatten(0, 1)[:, None], sigma, int(4 * sigma + 0.5)).view_as(images)
+    """Images (n, C, H, W) convolved with a Gaussian that is cut off at 4σ, with zeros around them."""
+    single = images.flatten(0, 1)[:, None]
+    return gaussian_blur(single, sigma, int(4 * sigma + 0.5), edges="constant").view_as(images)

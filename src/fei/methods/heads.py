@@ -16,6 +16,7 @@ from fei.errors import InputError
 from fei.methods._baseline import Baseline, Task, checked
 from fei.methods._head import MapHead
 from fei.methods.cam import cam_head, upsample
+from fei.references import normalised_zero
 
 _FLAT = 1e-7  # below this difference from the baseline a nonlinearity passes its plain derivative
 
@@ -78,17 +79,19 @@ class FGVCE(Baseline):
 class IIA(Baseline):
     """Iterated integrated attributions: Σ_i Σ_j Σ_k ReLU(A_k^{ij}) ⊙ ∂s/∂A_k^{ij}.
 
-    Barkan et al. 2023, "Visual explanations via iterated integrated attributions". Images x_i = (i/n)·x go from black
-    (zero) to the image; for each, activations A^{ij} = B + (j/m)·(A(x_i) − B) go from a baseline B to those of the last
-    feature layer, and the head's gradient is taken there. n forward passes, and n·m forward and backward passes of the
-    head. Written from the paper.
+    Barkan et al. 2023, "Visual explanations via iterated integrated attributions". Images x_i = (i/n)·x, i = 0 … n, go
+    from zero in the network's normalised space, its mean colour, to the image; for each, activations
+    A^{ij} = B + (j/m)·(A(x_i) − B), j = 0 … m, go from a baseline B to those of a feature layer, and the head's
+    gradient is taken there. The map is enlarged bicubically. As in the authors' code, n and m are 10, which makes 11
+    points. n + 1 forward passes, and (n + 1)·(m + 1) forward and backward passes of the head. Written from the paper.
 
     Args:
         outer: n.
         inner_steps: m.
         inner: B: "zero"; "min", the smallest value of each channel; or "released", as in the authors' code, where B
             is A itself, so that every inner step is the same.
-        layer: Module whose output is A; by default the last spatial feature map.
+        layer: Module whose output is A; by default the last spatial feature map, behind the max-pooling that follows it
+            where one does, as on VGG16.
         score: s, "logit" or "softmax".
     """
 
@@ -99,19 +102,22 @@ class IIA(Baseline):
     score: Score = "logit"
 
     one_by_one = True
-    parts = 10
+    parts = 11
+    version = 2  # from zero in normalised space, both ends of each path, behind the last pooling, bicubic
 
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
         total = torch.zeros((), device=task.images.device)
-        for step in range(1, self.outer + 1):
-            head = cam_head(task, self.layer, task.images * (step / self.outer))
+        origin = normalised_zero(task.images, task.model)
+        for step in range(self.outer + 1):
+            images = torch.lerp(origin, task.images, step / self.outer)
+            head = cam_head(task, self.layer, images, pooled=True)
             for features in self._path(head.features).split(task.rows):
                 leaf = features.detach().requires_grad_()
                 (gradient,) = torch.autograd.grad(task.phi(head(leaf), copies=len(leaf)).sum(), leaf)
                 total = total + (gradient * features.relu()).sum((0, 1))
-            task.advance(step / self.outer)
-        return upsample(total[None], task.images)
+            task.advance((step + 1) / (self.outer + 1))
+        return upsample(total[None], task.images, "bicubic")
 
     def _path(self, features: Tensor) -> Tensor:
         baseline = {
@@ -119,7 +125,7 @@ class IIA(Baseline):
             "min": features.amin((2, 3), keepdim=True).expand_as(features),
             "released": features,
         }[self.inner]
-        weights = torch.arange(1, self.inner_steps + 1, device=features.device).to(features) / self.inner_steps
+        weights = torch.arange(self.inner_steps + 1, device=features.device).to(features) / self.inner_steps
         return torch.lerp(baseline, features, weights.view(-1, 1, 1, 1))
 
 

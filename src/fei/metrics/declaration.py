@@ -88,6 +88,8 @@ class Metric:
         format: How a single number is written, as Python's `format` takes it.
         logarithmic: Whether axes are.
         detail: Whether the page of a run tells it of single images alone.
+        version: Raised when the number changes its meaning: runs then measure its group again and store it under
+            another name, "pointing-2", so that no stale number is taken for it.
     """
 
     name: str
@@ -100,10 +102,12 @@ class Metric:
     format: str = ".3f"
     logarithmic: bool = False
     detail: bool = False
+    version: int = 1
 
     def __post_init__(self) -> None:
+        score, suffix = self.score or self.name, f"-{self.version}" if self.version > 1 else ""
         object.__setattr__(self, "group", self.group or self.name)
-        object.__setattr__(self, "score", self.score or self.name)
+        object.__setattr__(self, "score", score.removesuffix(suffix) + suffix)  # once, also for a copy
 
     @property
     def heading(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fei.core.checks import check_size
 from fei.errors import InputError
@@ -15,14 +16,16 @@ from fei.metrics.declaration import Metric, Need, Subject
 
 Box = Sequence[float] | Tensor
 Objects = Tensor | Sequence[Box | Sequence[Box]]
+_AT_ONCE, _EXACT = 4096, "donot_use_mm_for_euclid_dist"
 
 
 def pointing_game(maps: Tensor, objects: Objects, tolerance: float = 15) -> Tensor:
     """1 where the maximum of a map is at most `tolerance` pixels (Euclidean) from the object, else 0.
 
     Zhang et al., "Top-down neural attention by excitation backprop", IJCV 2018, section 4.1; their tolerance is 15
-    pixels on images of about 224. The mean over images is the published accuracy. Of several equal maxima the first in
-    raster order counts: a constant map points at the top left corner.
+    pixels on images of about 224. The mean over images is the published accuracy. Where several pixels share the
+    maximum, the score is the share of them that hit, which is what a maximum drawn among them would score on average;
+    a constant map scores the share of the image that the object and its surroundings take.
 
     Args:
         maps: Attribution maps (N, 1, H, W).
@@ -33,17 +36,19 @@ def pointing_game(maps: Tensor, objects: Objects, tolerance: float = 15) -> Tens
         tolerance: Largest distance in pixels between the maximum and the nearest pixel of the object.
 
     Returns:
-        0 or 1 for each image, (N,).
+        A share for each image, (N,); 0 or 1 where the maximum is one pixel.
     """
     m = check_map_batch(maps)
     check_size("tolerance", tolerance)
-    peaks = m.flatten(1).argmax(1)
-    rows, columns = peaks // m.shape[2], peaks % m.shape[2]
-    hits = []
-    for mask, row, column in zip(_object_masks(objects, m), rows, columns, strict=True):
-        y, x = mask.nonzero(as_tuple=True)
-        hits.append(((y - row) ** 2 + (x - column) ** 2).min().double().sqrt() <= float(tolerance))
-    return torch.stack(hits).double()
+    shares = []
+    for values, mask in zip(m, _object_masks(objects, m), strict=True):
+        peaks = (values == values.max()).nonzero().double()
+        border = _border(mask).nonzero().double()
+        inside = mask[peaks[:, 0].long(), peaks[:, 1].long()]
+        # a few peaks at a time: a constant map has as many as pixels
+        nearest = torch.cat([torch.cdist(some, border, compute_mode=_EXACT).amin(1) for some in peaks.split(_AT_ONCE)])
+        shares.append((inside | (nearest <= float(tolerance))).double().mean())
+    return torch.stack(shares)
 
 
 def energy_pointing_game(maps: Tensor, objects: Objects) -> Tensor:
@@ -65,6 +70,13 @@ def energy_pointing_game(maps: Tensor, objects: Objects) -> Tensor:
     energy = torch.where(largest > 0, m.clamp(min=0) / largest, 0.0)
     inside = (energy * _object_masks(objects, m)).sum((1, 2))
     return torch.where(largest[:, 0, 0] > 0, inside / energy.sum((1, 2)), 0.0)
+
+
+def _border(mask: Tensor) -> Tensor:
+    """The pixels of an object that are not surrounded by it: the nearest ones from outside."""
+    padded = F.pad(mask, (1, 1, 1, 1))
+    within = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
+    return mask & ~within
 
 
 def _object_masks(objects: Objects, maps: Tensor) -> Tensor:
@@ -121,6 +133,6 @@ def _play(game: Callable[[Tensor, Objects], Tensor]) -> Callable[[Subject], Tens
 
 _BOX: tuple[Need, ...] = ("boxes",)
 METRICS = (
-    Metric("pointing_game", "pointing game", True, "localization", _play(pointing_game), _BOX, "pointing"),
+    Metric("pointing_game", "pointing game", True, "localization", _play(pointing_game), _BOX, "pointing", version=2),
     Metric("energy_pointing_game", "energy in box", True, "localization", _play(energy_pointing_game), _BOX, "energy"),
 )

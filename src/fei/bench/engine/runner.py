@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from fei.bench.context import WorkerContext
 from fei.bench.engine.engines import Engine, make_engine
-from fei.bench.plan.catalog import Catalog
+from fei.bench.plan.catalog import Catalog, completion_key
 from fei.bench.plan.keys import plan_key
 from fei.bench.store import MAPS, Link, Store
 from fei.bench.store.exchange import outcomes_of
@@ -193,7 +193,7 @@ class _Run:
                 self._drive(self._give_up(catalog, context))
             self._drive(engine.run(self._units(catalog), context))
             if not self._todo and not self._store.counts()["pending"]:
-                self._store.set_meta(complete=plan_key(self._plan))
+                self._store.set_meta(complete=completion_key(self._plan))
         return RunSummary(self._done, self._failed, self._skipped, time.monotonic() - start)
 
     def _repair(self) -> None:
@@ -216,7 +216,7 @@ class _Run:
 
     def _is_complete(self) -> bool:
         """Whether this very plan was finished before: then not even its networks are loaded."""
-        if self._store.meta("complete") != plan_key(self._plan):
+        if self._store.meta("complete") != completion_key(self._plan):
             return False
         counts = self._store.counts()
         if counts[FAILED] and self._options.get("retry_failed"):

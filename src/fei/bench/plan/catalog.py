@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fei import data, metrics, models
 from fei.bench.context import PlannedNetwork, Recipe, sentence
-from fei.bench.plan.keys import attends, canonical, feature_layers, file_digest, key_of, model_fingerprint
+from fei.bench.plan.keys import attends, canonical, feature_layers, file_digest, key_of, model_fingerprint, plan_key
 from fei.bench.units import BLACK_IMAGE, KEPT, MAP, SANITY, Unit, storable
 from fei.common.exits import exits_caught
 from fei.core.settings import as_stored
@@ -80,11 +80,11 @@ class Catalog:
         """All units, pair by pair; within a pair image by image, so that a worker reads each once."""
         plan = self._plan
         for pair, network in enumerate(self.networks):
-            groups = self._groups(plan.pairs[pair])
+            groups = {boxed: self._groups(plan.pairs[pair], boxed) for boxed in (False, True)}
             for image in self._images[pair]:
                 for seed in plan.seeds:
                     for method in range(len(self.recipes)):
-                        yield self._on_image(MAP, groups, pair, method, image, seed)
+                        yield self._on_image(MAP, groups[bool(image.item.boxes)], pair, method, image, seed)
             if plan.black_image is not None:
                 for seed in plan.seeds:
                     for trial in range(plan.black_image.trials):
@@ -101,8 +101,8 @@ class Catalog:
                         for method in self._randomized:
                             yield self._on_image(SANITY, kept, pair, method, image, seed)
 
-    def _groups(self, pair: Pair) -> tuple[str, ...]:
-        """The score groups of a map, in the order in which they are measured."""
+    def _groups(self, pair: Pair, boxed: bool) -> tuple[str, ...]:
+        """The score groups of the map of an image with or without boxes, in the order in which they are measured."""
         asked = self._plan.metrics
         needs = {group: {need for each in known for need in each.needs} for group, known in metrics.groups().items()}
         under = [group for group in asked.groups if "protocol" in needs[group]]
@@ -110,7 +110,7 @@ class Catalog:
         return (
             MAP,
             *(f"{g}/{p}{layers if 'layers' in needs[g] else ''}" for p in asked.protocols for g in under),
-            *(group for group in asked.groups if group not in under),
+            *(_versioned(group, boxed) for group in asked.groups if group not in under),
             *([KEPT] if self._plan.keep_maps else []),
         )
 
@@ -134,6 +134,24 @@ class Catalog:
         recipe, network = self.recipes[method], self.networks[pair]
         config = recipe.config_on(network)
         return key_of(kind, method=recipe.name, config=config, model=network.fingerprint, seed=seed, **content)
+
+
+def _versioned(group: str, boxed: bool) -> str:
+    """A group of metrics, with the version of the newest where one of them changed its meaning.
+
+    What needs boxes has no number on an image without, and so none that could be stale.
+    """
+    versions = [metric.version for metric in metrics.groups()[group] if boxed or "boxes" not in metric.needs]
+    newest = max(versions, default=1)
+    return f"{group}/{newest}" if newest > 1 else group
+
+
+def completion_key(plan: Plan) -> str:
+    """What a run is marked with that has all of a plan: the plan, and whatever in it has had another version before."""
+    made = {row.name: getattr(row.make(), "config", {}) for row in plan.methods if not row.is_foreign}
+    newer = [f"{name}/{config['version']}" for name, config in made.items() if config.get("version", 1) > 1]
+    newer += [name for group in plan.metrics.groups if (name := _versioned(group, boxed=True)) != group]
+    return " ".join([plan_key(plan), *newer])
 
 
 def _recipe(index: int, row: PlannedMethod) -> Recipe:

@@ -74,9 +74,9 @@ _ABLATION: dict[str, dict[str, dict[str, Any]]] = {
         for layers, sites in _SCOPES.items()
     },
     "Area Regulation": {
-        # the mean: from α = 0 on, the sum over all pixels would never let a mask begin
+        # from 1 in small steps: from α = 0 on, the sum over all pixels would never let a mask begin
         **{
-            f"L1(β=1e{power})": {"constraint": "l1", "beta": beta, "reduction": "mean"}
+            f"L1(β=1e{power})": {"constraint": "l1", "beta": beta, "init": 1.0, "lr": 0.05}
             for power, beta in ((-1, 0.1), (-2, 0.01), (-3, 0.001))
         },
         "No Constraint": {"constraint": "none"},

@@ -127,7 +127,7 @@ def _filled(numbers: Numbers, column: Column, rows: Sequence[int], against_first
     cells = [_cell(numbers, column, row) for row in rows]
     most = max((cell.estimate.count for cell in cells if cell is not None), default=0)
     means = {row: cell.estimate.mean for row, cell in zip(rows, cells, strict=True) if cell is not None}
-    ranked = [means.get(row) if row not in numbers.controls else None for row in rows]
+    ranked = [means.get(row) if row not in numbers.controls | numbers.reduced else None for row in rows]
     other = _opponent(numbers, column, means, rows[0] if against_first else None)
     compared = set(rows) if against_first else numbers.ours
     return [
@@ -160,7 +160,7 @@ def _opponent(numbers: Numbers, column: Column, means: dict[int, float], first: 
         return None
     if first is not None:
         return first if first in means else None
-    baselines = [row for row in means if row not in numbers.ours | numbers.controls]
+    baselines = [row for row in means if row not in numbers.ours | numbers.controls | numbers.reduced]
     return (max if better else min)(baselines, key=means.__getitem__, default=None)
 
 

@@ -87,7 +87,13 @@ def _marks(table: Table, numbers: Numbers, rows: Sequence[int]) -> list[str]:
         return []
     labels = [numbers.plan.methods[row].label for row in rows if row in numbers.controls]
     control = f" {' and '.join(labels)} (no clipping: a control) takes no place." if labels else ""
-    return [f"Bold is the best of a column, underlined the second.{control}"]
+    found = [f"Bold is the best of a column, underlined the second.{control}"]
+    if numbers.reduced.intersection(rows):
+        found.append(
+            "Baselines with brackets at the end do less work than their authors' settings ask for: they take no place "
+            "and nothing is compared with them."
+        )
+    return found
 
 
 def _equal(table: Table, numbers: Numbers, rows: Sequence[int]) -> list[str]:

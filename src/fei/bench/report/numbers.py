@@ -34,6 +34,11 @@ class Quantity:
     layer: str = ""
 
 
+def is_reduced(label: str) -> bool:
+    """Whether a row's label says that it does less work than its authors' settings ask for."""
+    return label.endswith("]")
+
+
 @dataclass(frozen=True)
 class Failure:
     """A unit that failed, by the places of its pair and method in the plan."""
@@ -69,6 +74,8 @@ class Numbers:
         ours: The methods that are compared with the others: those of the group "ours" or, where there is no such group,
             FEI with a clipping rule.
         controls: FEI without a clipping rule: it optimises the external metrics alone and takes no place among methods.
+        reduced: Baselines that do less work than their authors' settings ask for, which the label says in brackets at
+            its end, "RISE [400 masks]". They take no place, and nothing is compared with them.
         left_out: How many numbers of what was read so far are NaN or infinite, and count as missing.
     """
 
@@ -85,6 +92,8 @@ class Numbers:
             for row in set(self.rows) - self.controls
             if (methods[row].group.casefold() == _OURS if named else methods[row].name.startswith("fei-"))
         }
+        weak = {row for row in self.rows if is_reduced(methods[row].label)}
+        self.reduced = weak - self.ours - self.controls
         self.left_out: Counter[Quantity] = Counter()
         self._values: dict[Quantity, dict[tuple[int, int], Values]] = {}
         self._estimates: dict[tuple[int, int, Quantity], Estimate | None] = {}
