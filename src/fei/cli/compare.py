@@ -196,7 +196,8 @@ def _compare(
         shown, notes = inquiry.compare(seen, tests), inquiry.notes
     headline = f"{shown.label}, {shown.probability:.1%} ({inquiry.spec}, {inquiry.protocol.id})"
     evaluations = {panel.method: panel.evaluation for panel in shown.panels if panel.evaluation is not None}
-    picture = draw(photo(shown.image), {p.method: p.map.numpy() for p in shown.panels}, evaluations, headline)
+    maps_shown = {panel.method: panel.map.numpy() for panel in shown.panels}
+    picture = draw(photo(shown.image), maps_shown, evaluations, headline, shown.whole)
     document = {
         "schema": 1,
         "image": str(image),

@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 import PIL
 import torch
-from PIL import Image
 from torch import nn
 
 from fei import __version__
 from fei.common.machine import usable_processors
 from fei.core.explanation import Explanation
-from fei.data import read_image
 from fei.models import Classifier
 from fei.models.preprocessing import in_words
 from fei.references import Reference
@@ -34,7 +32,6 @@ from fei.service.outputs import EXPLANATION, MAP, PICTURE, RECORD
 from fei.service.request import Request
 
 SCHEMA = 1
-_LONGEST = 900  # pixels of a photograph that is shown whole
 _MOST_OF_SPEC = 40  # a path may be longer than the picture is wide
 
 
@@ -72,19 +69,9 @@ def explanation_files(
         quiet = QUIET if found.silent else {}
         unit = "value of the map" if found.explanation is None else "mean of the masks, 0 to 1"
         how = {"headline": headline, "details": words, "notes": record["notes"], "unit": unit}
-        picture = draw(photo(seen.inputs[0]), attribution, whole=_whole(seen, record), **how, **quiet)
+        picture = draw(photo(seen.inputs[0]), attribution, whole=seen.whole, **how, **quiet)
         contents[PICTURE] = figure_bytes(picture)
     return record, contents
-
-
-def _whole(seen: Look, record: dict[str, Any]) -> tuple[Image.Image, list[float]] | None:
-    """All of the photograph, and what of it the network saw, where that is not all."""
-    fed = record["preprocessing"]
-    if fed is None or np.allclose(fed["crop"], [0, 0, *fed["photograph"]], atol=0.5):
-        return None
-    photograph = read_image(str(seen.source))
-    photograph.thumbnail((_LONGEST, _LONGEST))
-    return photograph, [value * photograph.width / fed["photograph"][0] for value in fed["crop"]]
 
 
 def _missed(found: Panel) -> list[str]:
