@@ -411,6 +411,14 @@ def test_what_nobody_expected_is_one_sentence_and_debug_shows_it_all(explain, mo
     assert "Traceback (most recent call last)" in err
 
 
+def test_who_reads_may_stop_reading(place):
+    """As in 'fei methods | head -1': the rest is not printed, and there is nothing to complain about."""
+    child = process("methods", cwd=place)
+    child.stdout.close()
+    _, said = child.communicate(timeout=PATIENCE)
+    assert said == ""
+
+
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -120,7 +120,7 @@ def test_terminal_record_and_page_say_how_the_network_was_fed(place, capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "input the central 16 × 16 of the photograph resized to 18 pixels on its short side" in said
     assert "RGB in [0, 1] as it is" in said
-    assert "if it was trained on normalised images, say so with mean=imagenet" in said
+    assert "tell what it was trained on with --mean imagenet" in said
     record = json.loads((place / "fei-out" / "photo.json").read_text(encoding="utf-8"))
     assert record["notes"][0].startswith("The network sees RGB in [0, 1] as it is")
     assert record["notes"][0] in (place / "fei-out" / "explorer.html").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ import fei
 from fei.cli import _options as opt
 from fei.cli import bench
 from fei.cli._bench_drive import Interrupted, print_line
-from fei.cli._common import INTERRUPTED, complain, exit_code, note, sentence
+from fei.cli._common import FAILURE, INTERRUPTED, complain, exit_code, note, sentence
 from fei.cli.black_image import black_image
 from fei.cli.compare import compare
 from fei.cli.explain import demo, explain
@@ -83,6 +83,8 @@ def run(words: list[str]) -> int:
         except (KeyboardInterrupt, typer.Abort, Interrupted) as error:
             code, how = INTERRUPTED, str(error) if isinstance(error, Interrupted) else how
         except (Exception, SystemExit) as error:  # the latter is what a network does, not what a command does
+            if isinstance(error.__context__, BrokenPipeError):  # who reads has seen enough, as in 'fei methods | head'
+                return FAILURE
             complain(error, debug=debug)
             if as_json:
                 print_line({"error": sentence(error)})

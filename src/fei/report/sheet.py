@@ -45,6 +45,7 @@ def sheet(
     claim: str,
     checks: Sequence[Check],
     facts: Mapping[str, str],
+    unit: str,
     span: tuple[float, float] | None = None,
 ) -> Figure:
     """A page to print.
@@ -57,6 +58,7 @@ def sheet(
         claim: What the map says, in a sentence with numbers.
         checks: What was looked at.
         facts: How it was made, in order.
+        unit: What the map's values are.
         span: The ends of the map's scale, if not its own.
     """
     small = photograph.convert("RGB")
@@ -81,7 +83,7 @@ def sheet(
     bar = page.colorbar(scale(attribution, span), cax=axes(_MARGIN + 2 * cell + 0.27, 0.09))
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=7, length=2, labelcolor=_FAINT)
-    bar.set_label("value of the map", fontsize=7, color=_FAINT)
+    bar.set_label(unit, fontsize=7, color=_FAINT)
 
     y = _HEIGHT - _MARGIN
     y = _write(page, y, [shortened(headline, 80)], size=13, weight="bold", colour=_INK)

@@ -20,7 +20,7 @@ from fei import __version__
 from fei.common.machine import usable_processors
 from fei.core.explanation import Explanation
 from fei.models import Classifier
-from fei.models.preprocessing import in_words
+from fei.models.preprocessing import in_words, split_spec
 from fei.references import Reference
 from fei.report import panel as draw
 from fei.report import photo
@@ -57,7 +57,8 @@ def explanation_files(
         contents[EXPLANATION] = found.explanation.to_bytes()
     best, target = record["prediction"], record["target"]
     shown = "the prediction" if target["index"] == best["index"] else f"{target['probability']:.1%}"
-    spec = request.model if len(request.model) <= _MOST_OF_SPEC else f"…{request.model[-_MOST_OF_SPEC:]}"
+    network, _ = split_spec(request.model)
+    spec = network if len(network) <= _MOST_OF_SPEC else f"…{network[-_MOST_OF_SPEC:]}"
     nothing = found.silent and found.evidence(target["label"], target["probability"])
     details = [nothing or f"explained: {target['label']} ({shown})", found.method, spec]
     details += [] if found.explanation is None else [f"steps {found.explanation.config['settings']['steps']}"]
@@ -67,11 +68,15 @@ def explanation_files(
         warnings.filterwarnings("ignore", message="Glyph")  # a class name in a script that the font lacks
         words = "  ·  ".join([*details, f"seed {request.seed}"])
         quiet = QUIET if found.silent else {}
-        unit = "value of the map" if found.explanation is None else "mean of the masks, 0 to 1"
-        how = {"headline": headline, "details": words, "notes": record["notes"], "unit": unit}
+        how = {"headline": headline, "details": words, "notes": record["notes"], "unit": unit_of(found)}
         picture = draw(photo(seen.inputs[0]), attribution, whole=seen.whole, **how, **quiet)
         contents[PICTURE] = figure_bytes(picture)
     return record, contents
+
+
+def unit_of(found: Panel) -> str:
+    """What the values of a map are."""
+    return "value of the map" if found.explanation is None else "mean of the masks, 0 to 1"
 
 
 def _missed(found: Panel) -> list[str]:
