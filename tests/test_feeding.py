@@ -1,6 +1,7 @@
 """A network is fed what it was trained on, or it is said that it may not be."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -165,3 +166,15 @@ def test_a_plan_takes_them(place, capsys):
     assert 'model = "net.py:net?mean=imagenet"' in capsys.readouterr().out
     assert fei("bench", "preset", "table-external", "--quick", "--mean", "imagenet") == 2
     assert "name it with --model" in capsys.readouterr().err
+
+
+def test_a_single_output_is_not_told_to_be_certain(place, capsys):
+    one = NETWORK.replace("nn.Linear(6, 3)", "nn.Linear(6, 1)").replace('["dark", "bright", "striped"]', '["ill"]')
+    (place / "one.py").write_text(one, encoding="utf-8")
+    assert fei("explain", "photo.png", "--model", "one.py:net", "--method", "gradcam", "--json") == 0
+    (record,) = json.loads(capsys.readouterr().out)["results"]
+    model = models.load("one.py:net")
+    with torch.no_grad():
+        logit = model(model.preprocess("photo.png")[None]).item()
+    assert record["prediction"]["probability"] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
+    assert any("one output" in note for note in record["notes"])

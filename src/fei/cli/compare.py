@@ -126,7 +126,8 @@ def compare(
         print_json({"schema": 1, "results": documents, "page": page} | failed)
     else:
         if len(documents) > 1:
-            say(f"Means over {len(documents)} images{_INTERVALS if len(documents) >= _FEWEST else ''}")
+            told = _INTERVALS if len(documents) >= _FEWEST else f"; intervals from {_FEWEST} on"
+            say(f"Means over {len(documents)} images{told}")
             _table(_means(everything), everything if len(documents) >= _FEWEST else [])
         if documents:
             say("Passes: forward + backward rows as counted, those to look at the network included.")

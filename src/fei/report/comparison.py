@@ -86,6 +86,8 @@ def _maps(
         cell.imshow(overlay(image, _without_tails(attribution)))
         cell.set_title(titled(name), fontsize=8)
 
+    figure.supxlabel("colours: each map from its 1st to its 99th percentile", fontsize=7)
+
 
 def _without_tails(attribution: NDArray[Any]) -> NDArray[Any]:
     """A map cut off at its 1st and 99th percentile: few extreme pixels of a gradient would leave all others dark."""
@@ -120,6 +122,7 @@ def _plots(figure: Any, evaluations: Mapping[str, Evaluation]) -> None:
         axis.set_ylim(-0.02, 1.02)
     for axis in axes[3:]:
         axis.set_yscale("log")
+        axis.tick_params(labelsize=7, which="both")
     figure.legend(
         *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(7, len(evaluations)), fontsize=7
     )

@@ -38,7 +38,7 @@ class Look:
         source: Its file; ``None`` where it came as values.
         inputs: The network's input (1, C, H, W).
         size: Width and height of the image before it became an input.
-        probabilities: What the network gives each class.
+        probabilities: What the network gives each class; of a single output, its sigmoid.
         guesses: The best classes.
         seconds: What one pass of the network took.
         whole: All of the image, made smaller, where the network saw only a part.
@@ -79,7 +79,8 @@ def look(model: nn.Module, image: ImageSource | Tensor, *, name: str | None = No
         inputs, size, whole = preprocess(pixels)[None].to(device), pixels.size, whole_of(model, pixels)
     started = time.perf_counter()
     with torch.no_grad():
-        probabilities = logits_of(model(inputs.clone()), 1).float().softmax(1)[0]
+        logits = logits_of(model(inputs.clone()), 1).float()[0]
+        probabilities = logits.softmax(0) if len(logits) > 1 else logits.sigmoid()  # a softmax of one is always 1
     seconds = time.perf_counter() - started
     if not probabilities.isfinite().all():
         raise ModelError(

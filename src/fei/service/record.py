@@ -32,6 +32,9 @@ from fei.service.outputs import EXPLANATION, MAP, PICTURE, RECORD
 from fei.service.request import Request
 
 SCHEMA = 1
+_ONE_OUTPUT = (
+    "The network has one output, which is read as the logit of one class; its probability is the sigmoid of it."
+)
 _MOST_OF_SPEC = 40  # a path may be longer than the picture is wide
 
 
@@ -98,13 +101,15 @@ def make_record(inquiry: Inquiry, request: Request, seen: Look, found: Panel, im
         "chosen_by": "prediction" if inquiry.target is None else "option",
     }
     spelled, again = _spelled_out(request, found), found.repeated
+    notes = [*inquiry.notes, *([_ONE_OUTPUT] if len(seen.probabilities) == 1 else [])]
+    notes += [] if explanation is None else explanation.config.get("notes", [])
     return {
         "schema": SCHEMA,
         "image": {"path": image_path, "sha256": digest(Path(str(seen.source)))},
         "model": request.model,
         "network": inquiry.identity,
         "preprocessing": preprocessing(inquiry.model, seen),
-        "notes": [*inquiry.notes, *([] if explanation is None else explanation.config.get("notes", []))],
+        "notes": notes,
         "prediction": top[0] | {"top5": top},
         "target": target,
         "method": found.method,
