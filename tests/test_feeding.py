@@ -101,7 +101,7 @@ class Normalising(nn.Module):
 
 def test_who_normalises_is_not_doubted_and_who_cannot_be_known_is(place):
     bare = models.load("net.py:net").network
-    assert "if it was trained on normalised images, say so" in doubt(models.Classifier(bare, input_size=16))
+    assert "nothing shows whether it was trained so; tell" in doubt(models.Classifier(bare, input_size=16))
     assert doubt(models.Classifier(Normalising(bare), input_size=16)) is None
     assert doubt(models.Classifier(bare, mean=[0.5] * 3, std=[0.5] * 3, input_size=16)) is None
     assert doubt(models.load("net.py:net?mean=none")) is None
