@@ -2,7 +2,14 @@
 
 import base64
 import hashlib
+import json
 import re
+
+
+def data_of(page):
+    """What Python wrote into the page."""
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    return json.loads(text)
 
 
 def check_policy(page):

@@ -105,7 +105,7 @@ def test_a_head_of_another_size_is_announced_with_what_happens_to_labels(place, 
     said = " ".join(capsys.readouterr().out.split())
     announced = "The weights in 'w.pt' are for 5 classes and the network for 3: its last layer was made to fit, and the"
     assert announced in said
-    assert "labels=FILE" in said
+    assert "--labels FILE" in said
     record = json.loads((place / "fei-out" / "photo.json").read_text(encoding="utf-8"))
     assert record["notes"][0].startswith(announced)
     (place / "names.txt").write_text("\n".join("vwxyz"), encoding="utf-8")

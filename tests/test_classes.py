@@ -2,7 +2,6 @@
 
 import base64
 import json
-import re
 import shlex
 import zlib
 from dataclasses import replace
@@ -13,6 +12,7 @@ import pytest
 import torch
 from commands import NETWORK, furnish, run
 from networks import pictures, small_cnn
+from pages import data_of
 from scipy.stats import rankdata, spearmanr
 
 import fei
@@ -76,8 +76,7 @@ def inquiry_of(**options):
 
 
 def page_data(file):
-    (text,) = re.findall(r' id="data">(.*?)</script>', Path(file).read_text(encoding="utf-8"), re.S)
-    return json.loads(text)
+    return data_of(Path(file).read_text(encoding="utf-8"))
 
 
 # Evidence

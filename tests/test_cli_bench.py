@@ -196,7 +196,7 @@ def test_progress_for_machines_and_without_a_terminal(monkeypatch, capsys):
     assert lines[0] == {"done": 0, "failed": 1, "total": 100, "rate": 0.5, "seconds_left": 3700.0}
     assert len(lines) == 61
     assert printed.err.splitlines() == [
-        f"{done} of 100 units, 1 failed, 0.5 per second, 1 h 1 min left" for done in (29, 59)
+        f"{done} of 100 units, 1 failed, one in 2 s, 1 h 1 min left" for done in (29, 59)
     ]
     assert [in_words(seconds) for seconds in (0, 59.6, 61, 90061)] == ["0 s", "1 min", "1 min 1 s", "1 d 1 h"]
 

@@ -44,10 +44,10 @@ def panel(methods, images=2, side=8, **more):
 # The drawing
 
 
-def test_a_visual_comparison_has_the_input_first_and_names_on_top():
+def test_a_visual_comparison_has_the_photograph_first_and_names_on_top():
     one = panel(["first", "second"])
     made = visual_comparison([one])
-    assert words(made) == ["input", "first", "second"]
+    assert words(made) == ["photograph", "first", "second"]
     cells = [axes.images[0] for axes in made.axes]
     assert len(cells) == 2 * 3
     assert (cells[3].get_array() == one.photographs[1]).all()
@@ -58,7 +58,8 @@ def test_a_visual_comparison_has_the_input_first_and_names_on_top():
 
 def test_many_methods_are_folded_and_each_band_begins_with_the_photographs():
     made = visual_comparison([panel([f"method {i}" for i in range(10)], images=1)])
-    assert words(made) == ["input", *[f"method {i}" for i in range(5)], "input", *[f"method {i}" for i in range(5, 10)]]
+    names = [f"method {i}" for i in range(10)]
+    assert words(made) == ["photograph", *names[:5], "photograph", *names[5:]]
 
 
 def test_figure_1_has_letters_below_and_the_scores_of_each_map():

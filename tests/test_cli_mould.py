@@ -121,3 +121,9 @@ def test_numbers_of_a_table_are_never_cut(monkeypatch, capsys):
     assert f"{one['insertion']:.3f}" in row
     assert f"{one['forwards']:.0f} + {one['backwards']:.0f}" in row
     assert "relevant cosine" in said
+
+
+def test_a_method_from_elsewhere_is_described_only_where_it_is(capsys):
+    assert run("methods", "captum.attr:Saliency") == 0
+    assert run("methods", "mine.py:mine") == 2
+    assert "There is no method file 'mine.py'" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 import torch
 from commands import NETWORK, furnish, run
 from networks import pictures, small_cnn
-from pages import check_policy
+from pages import check_policy, data_of
 from tiny_vit import tiny_vit
 from torch import nn
 
@@ -50,11 +50,6 @@ def shown(classifier, images):
 def unpacked(text, dtype):
     planes = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
     return np.ascontiguousarray(planes.reshape(np.dtype(dtype).itemsize, -1).T).view(dtype)[:, 0]
-
-
-def data_of(page):
-    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    return json.loads(text)
 
 
 # Arrays
@@ -457,7 +452,7 @@ def test_any_image_of_a_comparison_is_drawn_with_its_maps_curves_and_layers(show
         assert drawn.get_suptitle().startswith(f"image {number + 1}: {one.label}")
         titles = [axes.get_title() for axes in drawn.get_axes()]
         told = [f"{name} (control)" if name == "fei-none" else name for name in METHODS]
-        assert titles == ["input", *told, "insertion ↑", "deletion ↓", "cosine inside ↑", "MSE inside ↓"]
+        assert titles == ["photograph", *told, "insertion ↑", "deletion ↓", "cosine inside ↑", "MSE inside ↓"]
         curve = next(axes for axes in drawn.get_axes() if axes.get_title() == "insertion ↑").lines[0]
         assert curve.get_ydata().tolist() == one.panels[0].evaluation.insertion.scores[0].tolist()
     with pytest.raises(InputError, match="There is no image 2; the comparison has 2, counted from 0"):

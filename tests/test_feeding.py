@@ -1,6 +1,7 @@
 """A network is fed what it was trained on, or it is said that it may not be."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -100,7 +101,7 @@ class Normalising(nn.Module):
 
 def test_who_normalises_is_not_doubted_and_who_cannot_be_known_is(place):
     bare = models.load("net.py:net").network
-    assert "if it was trained on normalised images, say so" in doubt(models.Classifier(bare, input_size=16))
+    assert "nothing shows whether it was trained so; tell" in doubt(models.Classifier(bare, input_size=16))
     assert doubt(models.Classifier(Normalising(bare), input_size=16)) is None
     assert doubt(models.Classifier(bare, mean=[0.5] * 3, std=[0.5] * 3, input_size=16)) is None
     assert doubt(models.load("net.py:net?mean=none")) is None
@@ -120,7 +121,7 @@ def test_terminal_record_and_page_say_how_the_network_was_fed(place, capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "input the central 16 × 16 of the photograph resized to 18 pixels on its short side" in said
     assert "RGB in [0, 1] as it is" in said
-    assert "if it was trained on normalised images, say so with mean=imagenet" in said
+    assert "tell what it was trained on with --mean imagenet" in said
     record = json.loads((place / "fei-out" / "photo.json").read_text(encoding="utf-8"))
     assert record["notes"][0].startswith("The network sees RGB in [0, 1] as it is")
     assert record["notes"][0] in (place / "fei-out" / "explorer.html").read_text(encoding="utf-8")
@@ -165,3 +166,15 @@ def test_a_plan_takes_them(place, capsys):
     assert 'model = "net.py:net?mean=imagenet"' in capsys.readouterr().out
     assert fei("bench", "preset", "table-external", "--quick", "--mean", "imagenet") == 2
     assert "name it with --model" in capsys.readouterr().err
+
+
+def test_a_single_output_is_not_told_to_be_certain(place, capsys):
+    one = NETWORK.replace("nn.Linear(6, 3)", "nn.Linear(6, 1)").replace('["dark", "bright", "striped"]', '["ill"]')
+    (place / "one.py").write_text(one, encoding="utf-8")
+    assert fei("explain", "photo.png", "--model", "one.py:net", "--method", "gradcam", "--json") == 0
+    (record,) = json.loads(capsys.readouterr().out)["results"]
+    model = models.load("one.py:net")
+    with torch.no_grad():
+        logit = model(model.preprocess("photo.png")[None]).item()
+    assert record["prediction"]["probability"] == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
+    assert any("one output" in note for note in record["notes"])

@@ -142,3 +142,23 @@ def test_the_real_ones(name):
     if name == "GradCAM":
         ours = fei.methods.create("gradcam", relu=True)(model, x, 1).flatten()
         assert np.corrcoef(maps.flatten(), ours)[0, 1] > 0.99  # it enlarges maps by another rule
+
+
+def test_images_that_are_not_what_the_network_takes_are_doubted(named):
+    x = pictures(1, size=(16, 16))
+    for wrong in (255 * x, (x - 0.45) / 0.225):
+        with pytest.warns(UserWarning, match="this network takes 0 to 1; give them as its preprocess does"):
+            fei.methods.create("gradcam")(named, wrong)
+    with pytest.warns(UserWarning, match="this network takes 0 to 1"):
+        fei.FEI(named, steps=1).attribute(255 * x)
+    noise = 0.1 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+    fei.methods.create("gradcam")(named, x + noise)  # as smoothing does; a warning would be an error
+    fei.methods.create("gradcam")(named.network, 255 * x)  # which says nothing of its pixels
+
+
+def test_scores_have_a_short_repr(named):
+    x = pictures(2, size=(16, 16))
+    told = repr(fei.metrics.evaluate(named, x, fei.methods.create("gradcam")(named, x)))
+    assert told.count("\n") == 0
+    assert "2 image(s), mean 0." in told
+    assert "higher is better, held-out/1" in told

@@ -224,6 +224,12 @@ class TestCheckpoints:
             models.load(f"{factories}:small:{tmp_path / 'evil.pt'}")
         assert not (tmp_path / "trace").exists()
 
+    def test_what_lies_beside_a_file_is_not_imported_and_that_is_told(self, tmp_path: Path) -> None:
+        (tmp_path / "layers_of_mine.py").write_text("", encoding="utf-8")
+        (tmp_path / "net.py").write_text("import layers_of_mine", encoding="utf-8")
+        with pytest.raises(InputError, match="net.py' imports 'layers_of_mine', which lies beside it.*set PYTHONPATH"):
+            models.load(f"{tmp_path / 'net.py'}:build")
+
     def test_a_whole_pickled_network_is_refused(self, factories: Path, tmp_path: Path) -> None:
         torch.save(torch.nn.Linear(2, 2), tmp_path / "network.pt")
         with pytest.raises(

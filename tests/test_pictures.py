@@ -1,5 +1,7 @@
 """Pictures as people read them: all of the photograph, curves that rise, units, names of classes, marked controls."""
 
+import base64
+import io
 import json
 from pathlib import Path
 
@@ -8,15 +10,17 @@ import pytest
 import torch
 from commands import NETWORK, furnish, run
 from networks import pictures, small_cnn
+from pages import data_of
 from PIL import Image
 from torch import nn
 
 import fei
+from fei.bench.report.grids import visual_comparison
 from fei.methods import is_control
 from fei.models import Classifier
 from fei.report.comparison import comparison
-from fei.report.drawing import panel
-from fei.service import collect
+from fei.report.drawing import Whole, panel
+from fei.service import collect, look
 
 OUT = Path("fei-out")
 
@@ -48,7 +52,7 @@ def test_insertion_rises_with_what_is_shown_and_deletion_falls():
 def test_a_picture_shows_the_whole_photograph_the_frame_and_the_unit():
     photograph = Image.new("RGB", (40, 20))
     how = {"headline": "h", "details": "d", "unit": "mean of the masks"}
-    figure = panel(np.zeros((16, 16, 3), np.uint8), np.eye(16), whole=(photograph, (10, 0, 30, 20)), **how)
+    figure = panel(np.zeros((16, 16, 3), np.uint8), np.eye(16), whole=Whole(photograph, (10, 0, 30, 20)), **how)
     first, *_, bar = figure.axes
     assert first.images[0].get_array().shape[:2] == (20, 40)
     (frame,) = first.patches
@@ -64,9 +68,44 @@ def test_explain_draws_it_so(monkeypatch):
     photograph, box = drawn["whole"]
     assert photograph.size == (40, 20)
     record = json.loads((OUT / "photo.json").read_text(encoding="utf-8"))
-    assert box == record["preprocessing"]["crop"]
+    assert box == pytest.approx(record["preprocessing"]["crop"], abs=1e-3)
     assert record["target"]["label"] == f"class {record['target']['index']}"  # not "2" alone
     assert fei.models.load("net.py:net").index("class 2") == 2
+
+
+def test_compare_and_the_explorer_show_all_of_it_too(monkeypatch):
+    drawn = []
+    monkeypatch.setattr("fei.report.comparison.comparison", lambda *given: drawn.append(comparison(*given)) or drawn[0])
+    assert run("compare", "photo.png", "--model", "net.py:net", "--methods", "gradcam", "--html") == 0
+    first = drawn[0].get_axes()[0]
+    assert first.get_title() == "photograph, framed:\nwhat the network saw"
+    assert first.images[0].get_array().shape[:2] == (20, 40)
+    (image,) = data_of((OUT / "explorer.html").read_text(encoding="utf-8"))["images"]
+    whole = Image.open(io.BytesIO(base64.b64decode(image["whole"]["jpeg"])))
+    assert whole.size == (40, 20)
+    left, top, right, bottom = image["whole"]["box"]
+    assert (left + right, top + bottom) == pytest.approx((1, 1), abs=0.06)  # the middle, to half a pixel
+    assert (right - left) * 40 == pytest.approx((bottom - top) * 20, abs=1e-4)  # a square
+
+
+def test_a_figure_shows_all_of_it_and_keeps_the_height_of_its_maps(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        "fei.bench.report.grids.visual_comparison", lambda *given: drawn.append(visual_comparison(*given)) or drawn[0]
+    )
+    assert run("figure", "photo.png", "--model", "net.py:net", "--methods", "gradcam", "--out", "figure.png") == 0
+    first, second = drawn[0].axes
+    assert first.images[0].get_array().shape[:2] == (20, 40)
+    assert len(first.patches) == 1
+    heights = [axes.get_position(original=True).height for axes in (first, second)]
+    assert heights[0] == pytest.approx(heights[1])
+    assert "Framed: what the network saw." in [text.get_text() for text in drawn[0].texts]
+
+
+def test_what_the_network_saw_whole_is_not_framed():
+    square = Classifier(small_cnn(), input_size=16, resize=16)
+    assert look(square, Image.new("RGB", (40, 40))).whole is None
+    assert look(square, Image.new("RGB", (40, 20))).whole is not None
 
 
 def grid_share(values, period):

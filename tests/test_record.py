@@ -4,6 +4,7 @@ import hashlib
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from PIL import Image
 from fei.models.identity import source_digests, weights_digest
 from fei.report.drawing import colorize, place
 from fei.report.sheet import Check, pdf_bytes, sheet
+from fei.service.sheet import checks
 
 OUT = Path("fei-out")
 
@@ -94,7 +96,7 @@ def test_the_page_says_what_the_map_claims_and_what_was_checked(folder, monkeypa
     assert content.startswith(b"%PDF")
     assert content.count(b"/Type /Page ") == 1
     said = "\n".join(text.get_text() for text in pages[0].texts)
-    assert "The half of the pixels that the map ranks first keep" in said
+    assert "The half of the pixels that the map ranks first keeps" in said
     for word in ("passed", record["network"]["weights"], record["image"]["sha256"], record["prediction"]["label"]):
         assert word in said.replace("\n", "")
     digest = hashlib.sha256((OUT / "photo.json").read_bytes()).hexdigest()
@@ -103,9 +105,21 @@ def test_the_page_says_what_the_map_claims_and_what_was_checked(folder, monkeypa
     assert not (OUT / "photo.sheet.pdf").exists()
 
 
+@pytest.mark.parametrize(("left", "passed"), [(0.996, False), (0.5, True)])
+def test_what_reads_as_equal_is_not_told_to_be_more(left, passed):
+    ends = {"insertion": [1.0, 1.0], "deletion": [1.0, 2 * left - 1]}  # half way: 1 and `left`
+    fractions = torch.tensor([0.0, 1.0])
+    curves = {name: SimpleNamespace(fractions=fractions, scores=torch.tensor([two])) for name, two in ends.items()}
+    found = SimpleNamespace(evaluation=SimpleNamespace(**curves))
+    made = checks(found, {"notes": [], "evidence": None, "stability": None})
+    (more,) = [check for check in made if check.what == "it keeps more than the other half"]
+    assert more.passed is passed
+    assert more.found == f"1.00 against {left:.2f}"
+
+
 def test_a_page_is_the_same_for_the_same_content():
     photograph, attribution = Image.new("RGB", (40, 20)), np.eye(4)
-    checks = [Check("a", True, "b"), Check("c", False, "d $x$"), Check("e", None, "f")]
-    words = {"headline": "h", "claim": "c", "checks": checks, "facts": {"k": "v"}}
+    made = [Check("a", True, "b"), Check("c", False, "d $x$"), Check("e", None, "f")]
+    words = {"headline": "h", "claim": "c", "checks": made, "facts": {"k": "v"}, "unit": "u"}
     first, second = (pdf_bytes(sheet(photograph, (10, 0, 30, 20), attribution, **words)) for _ in range(2))
     assert first == second

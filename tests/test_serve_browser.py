@@ -343,7 +343,8 @@ def test_the_page_can_be_used_with_the_keyboard(visit):
         reached.add(visitor.page.evaluate(name))
     boxes = [label.inner_text() for label in visitor.page.locator("#families label").all()]
     # no network here has attention
-    assert boxes == [name for name in fei.methods.available() if fei.methods.describe(name).family != "attention"]
+    offered = [name for name in fei.methods.available() if fei.methods.describe(name).family != "attention"]
+    assert boxes == [f"{name} (control)" if fei.methods.is_control(name) else name for name in offered]
     assert set(boxes) <= reached
     assert any("Drop a photo here" in str(name) for name in reached)
     assert {"Example: chelsea", "Example: rocket"} <= reached

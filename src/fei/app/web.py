@@ -43,7 +43,7 @@ _FAMILIES = {
     "activation": ("Class activation maps", "Quick; scorecam and fgvce take longer."),
     "attention": ("Attention", "For transformers alone; quick but for vit-cx."),
     "perturbation": ("Perturbation", "Hundreds to thousands of passes: minutes on a CPU."),
-    "chance": ("Chance", "The floor that a method should beat."),
+    "chance": ("Controls", "They never look at the network: the floor that a method should beat."),
 }
 _PAGE = replace(
     explorer.PAGE,
@@ -202,6 +202,7 @@ def _choices(desk: Desk) -> dict[str, Any]:
         "examples": [name for name, *_ in desk.examples],
         "families": [(*_FAMILIES.get(family, (family.capitalize(), "")), names) for family, names in families.items()],
         "chosen": ["fei", "gradcam"],
+        "controls": [name for name in methods.available() if methods.is_control(name)],
         "presets": [(name, PRESETS[preset or FLAGSHIP]["steps"]) for name, preset in OFFERED.items()],
     }
 

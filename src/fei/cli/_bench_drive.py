@@ -241,7 +241,8 @@ def in_words(seconds: float) -> str:
 def _words(failed: int, pace: Pace) -> str:
     failures = f"{failed} failed, " if failed else ""
     left = f", {in_words(pace.left)} left" if pace.left is not None else ""
-    return f"{failures}{pace.rate:.3g} per second{left}"
+    slow = f"one in {in_words(1 / pace.rate)}" if pace.rate else "no pace yet"
+    return f"{failures}{f'{pace.rate:.3g} per second' if pace.rate >= 1 else slow}{left}"
 
 
 @contextlib.contextmanager

@@ -111,7 +111,9 @@ def sentence(error: BaseException) -> str:
     if usage is not None:
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "fei"
-        return f"{_one_line(usage()).rstrip('.')}; see '{command} --help'."
+        said = _one_line(usage())
+        asks = said.endswith("?")
+        return f"{said if asks else said.rstrip('.') + ';'} {'See' if asks else 'see'} '{command} --help'."
     if isinstance(error, FEIError):
         return _one_line(str(error))
     if isinstance(error, SystemExit):

@@ -173,7 +173,7 @@ def report(
 @opt.told
 def preset(
     name: Annotated[str | None, _argument("NAME", "A table or figure; without a name they are listed.")] = None,
-    quick: Annotated[bool, opt.flag("--quick", "A few images and steps, to try it out.")] = False,
+    quick: Annotated[bool, opt.flag("--quick", "A few photographs, to try it out; maps are kept.")] = False,
     model: Annotated[list[str] | None, _option("SPEC", "A network instead of the paper's.")] = None,
     data: Annotated[list[str] | None, _option("SPEC", "A data set instead of the paper's.")] = None,
     out: Annotated[str | None, _option("FILE", "File for the plan; printed if not given.")] = None,

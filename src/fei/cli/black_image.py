@@ -191,10 +191,12 @@ def _write(folder: Path, document: dict[str, Any], *, force: bool) -> dict[str, 
 
 
 def _say_results(names: list[str], results: list[BlackImage], files: dict[str, str]) -> None:
+    from fei.report.comparison import titled
+
     levels = list(results[0].thresholds)
     rows = [
         [
-            name,
+            titled(name),
             f"{result.rate:.1%}",
             f"{result.interval[0]:.1%} to {result.interval[1]:.1%}",
             *(f"{result.thresholds[level]:.1%}" for level in levels),

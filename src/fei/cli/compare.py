@@ -126,7 +126,8 @@ def compare(
         print_json({"schema": 1, "results": documents, "page": page} | failed)
     else:
         if len(documents) > 1:
-            say(f"Means over {len(documents)} images{_INTERVALS if len(documents) >= _FEWEST else ''}")
+            told = _INTERVALS if len(documents) >= _FEWEST else f"; intervals from {_FEWEST} on"
+            say(f"Means over {len(documents)} images{told}")
             _table(_means(everything), everything if len(documents) >= _FEWEST else [])
         if documents:
             say("Passes: forward + backward rows as counted, those to look at the network included.")
@@ -196,7 +197,8 @@ def _compare(
         shown, notes = inquiry.compare(seen, tests), inquiry.notes
     headline = f"{shown.label}, {shown.probability:.1%} ({inquiry.spec}, {inquiry.protocol.id})"
     evaluations = {panel.method: panel.evaluation for panel in shown.panels if panel.evaluation is not None}
-    picture = draw(photo(shown.image), {p.method: p.map.numpy() for p in shown.panels}, evaluations, headline)
+    maps_shown = {panel.method: panel.map.numpy() for panel in shown.panels}
+    picture = draw(photo(shown.image), maps_shown, evaluations, headline, shown.whole)
     document = {
         "schema": 1,
         "image": str(image),

@@ -125,6 +125,7 @@ def _panel_of_images(request: Request, files: list[Path], *, show: bool) -> MapG
         maps=[[panel.map.numpy() for panel in one.panels] for one in shown],
         scores=[_reached(one) for one in shown],
         foot=f"{request.model}, {inquiry.protocol.id}",
+        wholes=[one.whole for one in shown],
     )
 
 

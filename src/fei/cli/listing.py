@@ -49,9 +49,11 @@ def methods(
     debug: opt.Debug = False,
 ) -> None:
     """List the attribution methods that --method takes, or describe one with its options."""
-    from fei.methods import available, describe
+    from fei.methods import available, create, describe
 
     entries = [describe(one) for one in (available() if name is None else [name])]
+    if name is not None and entries[0].family == "adapter":
+        create(name)  # what a name from elsewhere does not lead to is told here, and not when it is used
     if as_json:
         print_json({"methods": [_document(entry) for entry in entries]})
     elif name is None:

@@ -24,7 +24,8 @@ def import_file(file: Path, name: str, prefix: str) -> ModuleType:
         prefix: What its name as a module begins with.
 
     Raises:
-        InputError: If it cannot be read, or data names it and the user has not agreed to it.
+        InputError: If it cannot be read, data names it and the user has not agreed to it, or it imports what lies
+            beside it and nowhere else: that would be code to which nobody has agreed.
         BaseException: Whatever its code raises.
     """
     try:
@@ -42,10 +43,20 @@ def import_file(file: Path, name: str, prefix: str) -> ModuleType:
     sys.modules[unique] = module  # dataclasses and pickling look a class's module up there
     try:
         loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[unique]
+        if isinstance(error, ModuleNotFoundError) and _is_beside(file, error.name or ""):
+            raise InputError(
+                f"'{file}' imports '{error.name}', which lies beside it, where Python does not look; set PYTHONPATH to "
+                f"the folder '{file.parent}'."
+            ) from error
         raise
     return module
+
+
+def _is_beside(file: Path, module: str) -> bool:
+    first = file.parent / module.partition(".")[0]
+    return bool(module) and (first.is_dir() or first.with_suffix(".py").is_file())
 
 
 class _Loader(importlib.machinery.SourceFileLoader):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from fei.core.dataflow import tensors_in
 from fei.errors import FEIError, InputError, ModelError
 
+_FAR = 0.5  # how far outside of a network's range pixels may lie, in parts of it
 # Those of 8 bits are for storage: torch computes next to nothing with them.
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -27,14 +29,30 @@ def check_call(model: nn.Module, inputs: Any, size: Any, name: str = "batch_size
     """What every call begins with: a private copy of the images, and the batch size; a bad model is refused."""
     x = check_inputs(inputs)
     check_mode(model)
+    _doubt_range(model, x)
     return x, check_batch_size(size, name)
+
+
+def _doubt_range(model: nn.Module, x: Tensor) -> None:
+    """Warn where a network says what values its pixels have, and images are far from that; noise on top is not."""
+    known: tuple[float, float] | None = getattr(model, "pixel_range", None)
+    if known is None:
+        return
+    low, high, slack = *known, _FAR * (known[1] - known[0])
+    least, most = float(x.min()), float(x.max())
+    if least < low - slack or most > high + slack:
+        warnings.warn(
+            f"The images have values from {least:.3g} to {most:.3g} and this network takes {low:g} to {high:g}; give "
+            "them as its preprocess does, neither normalised nor in 0 to 255.",
+            stacklevel=2,
+        )
 
 
 def check_inputs(inputs: Any) -> Tensor:
     """A private copy of a batch of images, in or out of a 1-tuple."""
     x = only(inputs, "inputs")
     if not isinstance(x, Tensor):
-        raise InputError(f"`inputs` must be a tensor (N, C, H, W); got {type(x).__name__}.")
+        raise InputError(f"`inputs` must be a tensor (N, C, H, W); got {type(x).__name__}; convert it first.")
     if x.is_nested or x.layout is not torch.strided:
         raise InputError("`inputs` is a sparse or nested tensor; pass a dense one of shape (N, C, H, W).")
     if x.ndim != 4:

@@ -26,3 +26,9 @@ class Curve:
     protocol: str
     ties: Tensor
     higher_is_better: bool
+
+    def __repr__(self) -> str:
+        better = "higher" if self.higher_is_better else "lower"
+        return (
+            f"Curve({len(self.auc)} image(s), mean {float(self.auc.mean()):.3f}, {better} is better, {self.protocol})"
+        )

@@ -44,6 +44,10 @@ class Evaluation:
     target: Tensor
     forwards: float
 
+    def __repr__(self) -> str:
+        layers = f", {len(self.internal)} layer(s)" if self.internal else ""
+        return f"Evaluation({self.insertion!r}, {self.deletion!r}{layers})"
+
 
 class PassOptions(TypedDict, total=False):
     """What `internal` takes by name, and the others too.

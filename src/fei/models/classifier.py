@@ -147,7 +147,7 @@ class Classifier(nn.Module):
         logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
         if not isinstance(logits, Tensor):
             network, wrong = type(self.network).__name__, type(output).__name__
-            raise ModelError(f"The network {network} returned a {wrong}; a tensor of logits, or .logits, is needed.")
+            raise ModelError(f"The network {network} returned a {wrong}; wrap it in one that returns logits alone.")
         return logits
 
     @property

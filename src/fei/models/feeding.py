@@ -46,10 +46,13 @@ def _doubt(classifier: Classifier) -> str | None:
     flow, _ = trace(classifier, photographs[:1])
     if _normalises(flow) or flow.blind:  # what cannot be seen is not doubted
         return None
-    advice = "say so with mean=imagenet (or its own mean and std), and with mean=none if it was not"
+    advice = (
+        "tell what it was trained on with --mean imagenet, its own --mean and --std, or --mean none (in Python and in "
+        "plans '?mean=imagenet' at the end of its name)"
+    )
     plain, normalised = _misfit(classifier, photographs), _misfit(classifier, _as_imagenet(photographs))
     if plain is None or normalised is None:
-        return f"The network sees RGB in [0, 1] as it is; if it was trained on normalised images, {advice}."
+        return f"The network sees RGB in [0, 1] as it is, and nothing shows whether it was trained so; {advice}."
     if plain <= normalised:
         return None
     return (

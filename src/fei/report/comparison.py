@@ -12,14 +12,18 @@ from numpy.typing import NDArray
 
 from fei.methods import is_control
 from fei.metrics import Evaluation, describe
-from fei.report.drawing import Pixels, bare, notebook_figure, overlay, shortened
+from fei.report.drawing import FRAMED, Pixels, Whole, bare, notebook_figure, overlay, shortened, show_whole
 
 _COLUMN, _ROW = 1.75, 1.75
 _MOST_NAMES = 8  # of layers below an axis: more would stand on one another
 
 
 def comparison(
-    image: Pixels, maps: Mapping[str, NDArray[Any]], evaluations: Mapping[str, Evaluation], headline: str
+    image: Pixels,
+    maps: Mapping[str, NDArray[Any]],
+    evaluations: Mapping[str, Evaluation],
+    headline: str,
+    whole: Whole | None = None,
 ) -> Figure:
     """One image under several methods.
 
@@ -28,6 +32,7 @@ def comparison(
         maps: For each method, its map (H, W).
         evaluations: For each method, what `fei.metrics.evaluate` said of that one image.
         headline: What is explained, in one line.
+        whole: All of the photograph, if the network saw only a part.
 
     Returns:
         A figure: maps over the photograph on top; below, the two curves, and cosine and MSE layer by layer.
@@ -38,25 +43,26 @@ def comparison(
     result = notebook_figure(figsize=(columns * _COLUMN, rows * height + 3.6), layout="constrained", dpi=150)
     parts: NDArray[Any] = np.asarray(result.subfigures(2, 1, height_ratios=(rows * height, 3.6)))
     result.suptitle(shortened(headline, 100), fontsize=11, fontweight="bold", x=0.01, ha="left", parse_math=False)
-    _maps(parts[0], image, maps, rows, columns)
+    _maps(parts[0], image, maps, rows, columns, whole)
     _plots(parts[1], evaluations)
     return result
 
 
-def grid(image: Pixels, maps: Mapping[str, NDArray[Any]], headline: str) -> Figure:
+def grid(image: Pixels, maps: Mapping[str, NDArray[Any]], headline: str, whole: Whole | None = None) -> Figure:
     """The maps of several methods over one photograph, with their names.
 
     Args:
         image: The photograph (H, W, 3), 8-bit RGB.
         maps: For each method, its map (H, W).
         headline: What is explained, in one line.
+        whole: All of the photograph, if the network saw only a part.
     """
     columns = min(7, len(maps) + 1)
     rows = -(-(len(maps) + 1) // columns)
     height = _ROW * image.shape[0] / image.shape[1] + 0.3
     result = notebook_figure(figsize=(columns * _COLUMN, rows * height + 0.4), layout="constrained", dpi=150)
     result.suptitle(shortened(headline, 100), fontsize=11, fontweight="bold", x=0.01, ha="left", parse_math=False)
-    _maps(result, image, maps, rows, columns)
+    _maps(result, image, maps, rows, columns, whole)
     return result
 
 
@@ -65,15 +71,22 @@ def titled(method: str) -> str:
     return f"{method} (control)" if is_control(method) else method
 
 
-def _maps(figure: Any, image: Pixels, maps: Mapping[str, NDArray[Any]], rows: int, columns: int) -> None:
+def _maps(
+    figure: Any, image: Pixels, maps: Mapping[str, NDArray[Any]], rows: int, columns: int, whole: Whole | None
+) -> None:
     cells = figure.subplots(rows, columns, squeeze=False).ravel()
     for cell in cells:
         bare(cell)
-    cells[0].imshow(image)
-    cells[0].set_title("input", fontsize=8)
+    if whole is None:
+        cells[0].imshow(image)
+    else:
+        show_whole(cells[0], whole)
+    cells[0].set_title("photograph" if whole is None else FRAMED.replace(": ", ":\n"), fontsize=8)
     for cell, (name, attribution) in zip(cells[1:], maps.items(), strict=False):
         cell.imshow(overlay(image, _without_tails(attribution)))
         cell.set_title(titled(name), fontsize=8)
+
+    figure.supxlabel("colours: each map from its 1st to its 99th percentile", fontsize=7)
 
 
 def _without_tails(attribution: NDArray[Any]) -> NDArray[Any]:
@@ -109,6 +122,7 @@ def _plots(figure: Any, evaluations: Mapping[str, Evaluation]) -> None:
         axis.set_ylim(-0.02, 1.02)
     for axis in axes[3:]:
         axis.set_yscale("log")
+        axis.tick_params(labelsize=7, which="both")
     figure.legend(
         *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(7, len(evaluations)), fontsize=7
     )

@@ -6,7 +6,7 @@ import io
 import sys
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Pixels = NDArray[np.uint8]
 """RGB of shape (H, W, 3)."""
 
+FRAMED = "photograph, framed: what the network saw"
+"""What stands below or above all of a photograph."""
+
 # Perceptually uniform: equal differences of the map look equally large, also in grey and to colour-blind eyes.
 _COLORMAP = "inferno"
 _INK, _FAINT = "#1a1a1a", "#6b6b6b"
@@ -42,6 +45,18 @@ _FRAME_SIDE, _FRAME_TITLE = 1.5, 0.42
 _NOTE, _NOTE_LETTERS = 0.17, 140
 # The backends of matplotlib that open windows.
 _WINDOWS = {"macosx", "qtagg", "qt5agg", "tkagg", "gtk3agg", "gtk4agg", "wxagg"}
+
+
+class Whole(NamedTuple):
+    """All of a photograph of which a network saw a part.
+
+    Attributes:
+        photograph: All of it, at any size.
+        box: (left, top, right, bottom) of what the network saw, in its pixels.
+    """
+
+    photograph: Image.Image
+    box: Sequence[float]
 
 
 def colorize(attribution: NDArray[Any], span: tuple[float, float] | None = None) -> Pixels:
@@ -162,7 +177,7 @@ def panel(
     headline: str,
     details: str,
     notes: Sequence[str] = (),
-    whole: tuple[Image.Image, Sequence[float]] | None = None,
+    whole: Whole | None = None,
     unit: str = "value of the map",
     span: tuple[float, float] | None = None,
     opacity: float = _OPACITY,
@@ -175,7 +190,7 @@ def panel(
         headline: What was found, in one short line.
         details: How it was found, in one line.
         notes: What a reader should know before believing it, below the pictures.
-        whole: All of the photograph, and what of it the network saw (left, top, right, bottom), if not all.
+        whole: All of the photograph, if the network saw only a part.
         unit: What the map's values are.
         span: The ends of the scale, if not the lowest and the highest value of the map.
         opacity: Of the overlay.
@@ -199,8 +214,8 @@ def panel(
     if whole is None:
         cells[0].imshow(image, interpolation="lanczos")
     else:
-        show_whole(cells[0], *whole)
-        names_below[0] = "photograph, framed: what the network saw"
+        show_whole(cells[0], whole)
+        names_below[0] = FRAMED
     cells[1].imshow(blended, interpolation="lanczos")
     # The map is shown pixel by pixel: smoothing would show an evenness that it does not have.
     cells[2].imshow(colorize(attribution, span), interpolation="nearest")
@@ -231,10 +246,10 @@ def panel(
     return result
 
 
-def show_whole(axes: Axes, photograph: Image.Image, box: Sequence[float]) -> None:
+def show_whole(axes: Axes, whole: Whole) -> None:
     """Draw all of a photograph with a frame around what the network saw of it."""
-    axes.imshow(photograph, interpolation="lanczos")
-    left, top, right, bottom = (value - 0.5 for value in box)
+    axes.imshow(whole.photograph, interpolation="lanczos")
+    left, top, right, bottom = (value - 0.5 for value in whole.box)
     frame = Rectangle((left, top), right - left, bottom - top, fill=False, clip_on=False)
     frame.set(edgecolor="white", linewidth=1.2, linestyle=(0, (4, 3)))
     axes.add_patch(frame)

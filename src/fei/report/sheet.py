@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from fei.report.drawing import bare, place, scale, shortened, show_whole
+from fei.report.drawing import Whole, bare, place, scale, shortened, show_whole
 
 _WIDTH, _HEIGHT, _MARGIN, _PICTURES = 8.27, 11.69, 0.6, 3.6  # A4, in inches
 _INK, _FAINT, _GOOD, _BAD = "#1a1a1a", "#6b6b6b", "#1b7837", "#b2182b"
@@ -45,6 +45,7 @@ def sheet(
     claim: str,
     checks: Sequence[Check],
     facts: Mapping[str, str],
+    unit: str,
     span: tuple[float, float] | None = None,
 ) -> Figure:
     """A page to print.
@@ -57,6 +58,7 @@ def sheet(
         claim: What the map says, in a sentence with numbers.
         checks: What was looked at.
         facts: How it was made, in order.
+        unit: What the map's values are.
         span: The ends of the map's scale, if not its own.
     """
     small = photograph.convert("RGB")
@@ -75,13 +77,13 @@ def sheet(
     for picture, axis, name in zip(
         (small, place(small, part, attribution, span=span)), both, ("the photograph", "the map on it"), strict=True
     ):
-        show_whole(axis, Image.fromarray(np.asarray(picture)), part)
+        show_whole(axis, Whole(Image.fromarray(np.asarray(picture)), part))
         bare(axis)
         axis.set_xlabel(f"{name}; framed: what the network saw", fontsize=7.5, color=_FAINT, labelpad=4)
     bar = page.colorbar(scale(attribution, span), cax=axes(_MARGIN + 2 * cell + 0.27, 0.09))
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=7, length=2, labelcolor=_FAINT)
-    bar.set_label("value of the map", fontsize=7, color=_FAINT)
+    bar.set_label(unit, fontsize=7, color=_FAINT)
 
     y = _HEIGHT - _MARGIN
     y = _write(page, y, [shortened(headline, 80)], size=13, weight="bold", colour=_INK)

@@ -284,6 +284,7 @@ class Inquiry:
             provenance=facts(self, seen),
             code=code(self, seen),
             command=command(self, seen),
+            whole=seen.whole,
         )
 
     def compare(self, seen: Look, tests: Mapping[str, BlackImage], number: int = 0) -> Shown:

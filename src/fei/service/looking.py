@@ -16,11 +16,15 @@ from fei import models
 from fei.common.words import in_brief
 from fei.core.scoring import logits_of, top_classes
 from fei.data import read_image
+from fei.data.images import to_rgb
 from fei.errors import InputError, ModelError
 from fei.models import Classifier
+from fei.report.drawing import Whole
 from fei.report.explorer import Guess
 
 _BEST = 5
+_LONGEST = 640  # pixels of a photograph that is shown whole
+_SLIVER = 0.5  # pixels that may be cut off without a word
 _SLACK = 0.01  # of the largest logit
 ImageSource = str | os.PathLike[str] | Image.Image
 
@@ -34,9 +38,10 @@ class Look:
         source: Its file; ``None`` where it came as values.
         inputs: The network's input (1, C, H, W).
         size: Width and height of the image before it became an input.
-        probabilities: What the network gives each class.
+        probabilities: What the network gives each class; of a single output, its sigmoid.
         guesses: The best classes.
         seconds: What one pass of the network took.
+        whole: All of the image, made smaller, where the network saw only a part.
     """
 
     name: str
@@ -46,6 +51,7 @@ class Look:
     probabilities: Tensor
     guesses: tuple[Guess, ...]
     seconds: float = 0.0
+    whole: Whole | None = None
 
 
 def look(model: nn.Module, image: ImageSource | Tensor, *, name: str | None = None) -> Look:
@@ -63,17 +69,18 @@ def look(model: nn.Module, image: ImageSource | Tensor, *, name: str | None = No
     """
     source = os.fspath(image) if isinstance(image, str | os.PathLike) else None
     if isinstance(image, Tensor):
-        inputs, size = image, (image.shape[3], image.shape[2])
+        inputs, size, whole = image, (image.shape[3], image.shape[2]), None
     else:
         preprocess = getattr(model, "preprocess", None)
         if preprocess is None:
             raise InputError("This network does not say how it takes files; give its inputs as a tensor (N, C, H, W).")
-        pixels = image if isinstance(image, Image.Image) else read_image(image)
+        pixels = to_rgb(image) if isinstance(image, Image.Image) else read_image(image)
         device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
-        inputs, size = preprocess(pixels)[None].to(device), pixels.size
+        inputs, size, whole = preprocess(pixels)[None].to(device), pixels.size, whole_of(model, pixels)
     started = time.perf_counter()
     with torch.no_grad():
-        probabilities = logits_of(model(inputs.clone()), 1).float().softmax(1)[0]
+        logits = logits_of(model(inputs.clone()), 1).float()[0]
+        probabilities = logits.softmax(0) if len(logits) > 1 else logits.sigmoid()  # a softmax of one is always 1
     seconds = time.perf_counter() - started
     if not probabilities.isfinite().all():
         raise ModelError(
@@ -81,7 +88,18 @@ def look(model: nn.Module, image: ImageSource | Tensor, *, name: str | None = No
             "input range."
         )
     called = name or ("image" if source is None else Path(source).name)
-    return Look(called, source, inputs, size, probabilities, tuple(guesses(model, probabilities[None])[0]), seconds)
+    best = tuple(guesses(model, probabilities[None])[0])
+    return Look(called, source, inputs, size, probabilities, best, seconds, whole)
+
+
+def whole_of(model: nn.Module, pixels: Image.Image) -> Whole | None:
+    """All of an image, upright RGB, made smaller, where the network says that it sees only a part."""
+    box = model.seen_part(pixels.size) if isinstance(model, Classifier) else (0.0, 0.0, *map(float, pixels.size))
+    if max(abs(one - other) for one, other in zip(box, (0, 0, *pixels.size), strict=True)) <= _SLIVER:
+        return None
+    small = pixels.copy()
+    small.thumbnail((_LONGEST, _LONGEST))
+    return Whole(small, [value * small.width / pixels.width for value in box])
 
 
 def guesses(model: nn.Module, probabilities: Tensor) -> list[list[Guess]]:

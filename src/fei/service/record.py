@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 import PIL
 import torch
-from PIL import Image
 from torch import nn
 
 from fei import __version__
 from fei.common.machine import usable_processors
 from fei.core.explanation import Explanation
-from fei.data import read_image
 from fei.models import Classifier
-from fei.models.preprocessing import in_words
+from fei.models.preprocessing import in_words, split_spec
 from fei.references import Reference
 from fei.report import panel as draw
 from fei.report import photo
@@ -34,7 +32,9 @@ from fei.service.outputs import EXPLANATION, MAP, PICTURE, RECORD
 from fei.service.request import Request
 
 SCHEMA = 1
-_LONGEST = 900  # pixels of a photograph that is shown whole
+_ONE_OUTPUT = (
+    "The network has one output, which is read as the logit of one class; its probability is the sigmoid of it."
+)
 _MOST_OF_SPEC = 40  # a path may be longer than the picture is wide
 
 
@@ -60,7 +60,8 @@ def explanation_files(
         contents[EXPLANATION] = found.explanation.to_bytes()
     best, target = record["prediction"], record["target"]
     shown = "the prediction" if target["index"] == best["index"] else f"{target['probability']:.1%}"
-    spec = request.model if len(request.model) <= _MOST_OF_SPEC else f"…{request.model[-_MOST_OF_SPEC:]}"
+    network, _ = split_spec(request.model)
+    spec = network if len(network) <= _MOST_OF_SPEC else f"…{network[-_MOST_OF_SPEC:]}"
     nothing = found.silent and found.evidence(target["label"], target["probability"])
     details = [nothing or f"explained: {target['label']} ({shown})", found.method, spec]
     details += [] if found.explanation is None else [f"steps {found.explanation.config['settings']['steps']}"]
@@ -70,21 +71,15 @@ def explanation_files(
         warnings.filterwarnings("ignore", message="Glyph")  # a class name in a script that the font lacks
         words = "  ·  ".join([*details, f"seed {request.seed}"])
         quiet = QUIET if found.silent else {}
-        unit = "value of the map" if found.explanation is None else "mean of the masks, 0 to 1"
-        how = {"headline": headline, "details": words, "notes": record["notes"], "unit": unit}
-        picture = draw(photo(seen.inputs[0]), attribution, whole=_whole(seen, record), **how, **quiet)
+        how = {"headline": headline, "details": words, "notes": record["notes"], "unit": unit_of(found)}
+        picture = draw(photo(seen.inputs[0]), attribution, whole=seen.whole, **how, **quiet)
         contents[PICTURE] = figure_bytes(picture)
     return record, contents
 
 
-def _whole(seen: Look, record: dict[str, Any]) -> tuple[Image.Image, list[float]] | None:
-    """All of the photograph, and what of it the network saw, where that is not all."""
-    fed = record["preprocessing"]
-    if fed is None or np.allclose(fed["crop"], [0, 0, *fed["photograph"]], atol=0.5):
-        return None
-    photograph = read_image(str(seen.source))
-    photograph.thumbnail((_LONGEST, _LONGEST))
-    return photograph, [value * photograph.width / fed["photograph"][0] for value in fed["crop"]]
+def unit_of(found: Panel) -> str:
+    """What the values of a map are."""
+    return "value of the map" if found.explanation is None else "mean of the masks, 0 to 1"
 
 
 def _missed(found: Panel) -> list[str]:
@@ -106,13 +101,15 @@ def make_record(inquiry: Inquiry, request: Request, seen: Look, found: Panel, im
         "chosen_by": "prediction" if inquiry.target is None else "option",
     }
     spelled, again = _spelled_out(request, found), found.repeated
+    notes = [*inquiry.notes, *([_ONE_OUTPUT] if len(seen.probabilities) == 1 else [])]
+    notes += [] if explanation is None else explanation.config.get("notes", [])
     return {
         "schema": SCHEMA,
         "image": {"path": image_path, "sha256": digest(Path(str(seen.source)))},
         "model": request.model,
         "network": inquiry.identity,
         "preprocessing": preprocessing(inquiry.model, seen),
-        "notes": [*inquiry.notes, *([] if explanation is None else explanation.config.get("notes", []))],
+        "notes": notes,
         "prediction": top[0] | {"top5": top},
         "target": target,
         "method": found.method,

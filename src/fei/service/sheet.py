@@ -14,6 +14,7 @@ from fei.report.drawing import QUIET
 from fei.report.explorer import Panel
 from fei.report.sheet import Check, pdf_bytes, sheet
 from fei.service.looking import Look
+from fei.service.record import unit_of
 
 
 def sheet_bytes(seen: Look, found: Panel, record: dict[str, Any], text: str) -> bytes:
@@ -27,11 +28,13 @@ def sheet_bytes(seen: Look, found: Panel, record: dict[str, Any], text: str) -> 
     """
     target, best = record["target"], record["prediction"]
     kept, left, whole = _halves(found)
-    share = kept / whole if whole else 0.0
+    share, other = (part / whole if whole else 0.0 for part in (kept, left))
     claim = (
-        f"The half of the pixels that the map ranks first keep {share:.0%} of the score of '{target['label']}' "
-        f"({kept:.2f} of {whole:.2f}); the other half keeps {left / whole if whole else 0.0:.0%}."
+        f"The half of the pixels that the map ranks first keeps {share:.0%} of the score of '{target['label']}' "
+        f"({kept:.2f} of {whole:.2f}); the other half keeps {other:.0%}."
     )
+    if not _more(kept, left):
+        claim += " So the map does not tell where in the picture the score comes from."
     if found.silent:
         claim = f"{record['evidence']['sentence'].capitalize()}. {claim}"
     box = record["preprocessing"]["crop"]
@@ -45,6 +48,7 @@ def sheet_bytes(seen: Look, found: Panel, record: dict[str, Any], text: str) -> 
             claim=claim,
             checks=checks(found, record),
             facts=_facts(record, best, text),
+            unit=unit_of(found),
             span=QUIET["span"] if found.silent else None,
         )
         return pdf_bytes(page)
@@ -56,7 +60,7 @@ def checks(found: Panel, record: dict[str, Any]) -> list[Check]:
     notes, weighed, again = record["notes"], record["evidence"], record["stability"]
     made = [
         Check("the first half of the pixels keeps half of the score", kept >= whole / 2, f"{kept:.2f} of {whole:.2f}"),
-        Check("it keeps more than the other half", kept > left, f"{kept:.2f} against {left:.2f}"),
+        Check("it keeps more than the other half", _more(kept, left), f"{kept:.2f} against {left:.2f}"),
     ]
     if weighed is None:
         made.append(Check("masks keep more than random ones", None, "the method has no masks"))
@@ -66,8 +70,13 @@ def checks(found: Panel, record: dict[str, Any]) -> list[Check]:
     alike = None if again is None else f"rank correlation {again['correlation']:.2f} with seed {again['seed']}"
     stable = None if again is None else again["correlation"] >= criterion("stability").limit
     made.append(Check("another seed gives the same map", stable, alike or "ask for it with --stability"))
-    made.append(Check("there is nothing to remark on the network", not notes, " ".join(notes) or "nothing"))
+    made.append(Check("no remarks on the network", not notes, " ".join(notes) or "none"))
     return made
+
+
+def _more(kept: float, left: float) -> bool:
+    """Whether one score is above another in the digits that are written: what reads as equal is no more."""
+    return round(kept, 2) > round(left, 2)
 
 
 def _halves(found: Panel) -> tuple[float, float, float]:

@@ -200,7 +200,7 @@ def preset(name: str, *, quick: bool = False, models: Sequence[str] = (), data: 
         **chosen.more,
         **(_reduced_parts(chosen) if quick else {}),
     }
-    text = "\n".join(f"# {line}".rstrip() for line in _head(chosen, name, quick, document)) + "\n\n" + to_toml(document)
+    text = "\n".join(f"# {line}".rstrip() for line in _head(chosen, quick, document)) + "\n\n" + to_toml(document)
     parse_plan(text)
     return text
 
@@ -211,7 +211,7 @@ def _preset(name: str) -> _Preset:
     return _PRESETS[name]
 
 
-def _head(chosen: _Preset, name: str, quick: bool, document: Mapping[str, Any]) -> list[str]:
+def _head(chosen: _Preset, quick: bool, document: Mapping[str, Any]) -> list[str]:
     """What a reader of the file should know."""
     lines = [f"{chosen.about}{', reduced to try it out' if quick else ''}."]
     specs = [spec for pair in document["pairs"] for spec in (pair["model"], pair.get("data", ""))]
@@ -223,7 +223,7 @@ def _head(chosen: _Preset, name: str, quick: bool, document: Mapping[str, Any]) 
         lines.append("FG-VCE is its saliency part, Shapley values of feature points; see: fei methods fgvce")
     if document.get("keep_maps"):
         lines.append("Maps are kept: 200 KB each at 224 × 224 pixels.")
-    return [*lines, f"Run it:  fei bench run {name}.toml"]
+    return [*lines, "Run it, as PLAN.toml:  fei bench run PLAN.toml --out run"]
 
 
 def _pairs(chosen: _Preset, quick: bool, models: Sequence[str], data: Sequence[str]) -> list[dict[str, Any]]:

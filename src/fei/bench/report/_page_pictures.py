@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
 from typing import Any
 
 import matplotlib
@@ -15,11 +14,10 @@ from PIL import Image
 from fei.bench.report._cells import known
 from fei.bench.report._page_numbers import Units, units_of
 from fei.bench.report.numbers import Numbers
-from fei.bench.report.pictures import photograph_reader
+from fei.bench.report.pictures import Reader, photograph_reader
 from fei.bench.store import MAPS, Store
 from fei.bench.units import MAP
 from fei.errors import FEIError
-from fei.report.drawing import Pixels
 
 LARGEST = 16_000_000
 """Bytes of a page, unless the numbers alone take more."""
@@ -90,18 +88,18 @@ def _document(word: str) -> dict[str, Any]:
     return {"photographs": {}, "maps": {}, "word": word, "left_out": ""}
 
 
-def _reader(store: Store, numbers: Numbers, pair: int) -> tuple[Callable[[str], Pixels] | None, str]:
+def _reader(store: Store, numbers: Numbers, pair: int) -> tuple[Reader | None, str]:
     try:
         return photograph_reader(store, numbers, pair), ""
     except FEIError as error:
         return None, f"The photographs cannot be read: {error}"
 
 
-def _photograph(read: Callable[[str], Pixels] | None, item: str) -> tuple[str | None, str]:
+def _photograph(read: Reader | None, item: str) -> tuple[str | None, str]:
     if read is None:
         return None, ""
     try:
-        pixels = read(item)
+        pixels, _ = read(item)
     except FEIError as error:
         return None, f"Some photographs cannot be read: {error}"
     file = io.BytesIO()

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fei.bench.report.style import FAINT, INK, new_figure
-from fei.report.drawing import Pixels, bare, overlay, shortened
+from fei.report.drawing import Pixels, Whole, bare, overlay, shortened, show_whole
 
 _CELL, _GAP, _MARGIN = 0.82, 0.02, 0.02  # inches
 _LINE = 1.25 / 72  # a point of text
@@ -31,6 +31,7 @@ class MapGrid:
         maps: For each image and method its map (H, W); None where there is none.
         scores: For each image and method what its map reaches, in a few words; none if empty.
         foot: How the scores were measured, under the panel.
+        wholes: For each image all of the photograph, where the network saw only a part; none if empty.
     """
 
     title: str
@@ -39,6 +40,7 @@ class MapGrid:
     maps: Sequence[Sequence[NDArray[Any] | None]]
     scores: Sequence[Sequence[str]] = ()
     foot: str = ""
+    wholes: Sequence[Whole | None] = ()
 
 
 def visual_comparison(panels: Sequence[MapGrid]) -> Figure:
@@ -47,9 +49,10 @@ def visual_comparison(panels: Sequence[MapGrid]) -> Figure:
     for panel in panels:
         sheet.heading(panel.title)
         for band in _bands(panel):
-            sheet.words(["input", *(panel.names[method] for method in band)], _NAME, above=True)
-            for photograph, maps in zip(panel.photographs, panel.maps, strict=True):
-                sheet.pictures([photograph, *(_laid(photograph, maps[method]) for method in band)])
+            sheet.words(["photograph", *(panel.names[method] for method in band)], _NAME, above=True)
+            for image in range(len(panel.maps)):
+                _row(sheet, panel, image, band)
+        sheet.foot(_framed(panel))
     return sheet.figure()
 
 
@@ -59,14 +62,15 @@ def figure_1(panels: Sequence[MapGrid]) -> Figure:
     for panel in panels:
         sheet.heading(panel.title)
         for band in _bands(panel):
-            for image, (photograph, maps) in enumerate(zip(panel.photographs, panel.maps, strict=True)):
-                sheet.pictures([photograph, *(_laid(photograph, maps[method]) for method in band)])
+            for image in range(len(panel.maps)):
+                _row(sheet, panel, image, band)
                 if panel.scores:
                     sheet.words(["", *(panel.scores[image][method] for method in band)], _SMALL, colour=FAINT)
             letters = [ascii_lowercase[(1 + method) % len(ascii_lowercase)] for method in band]
             named = [f"({letter}) {panel.names[method]}" for letter, method in zip(letters, band, strict=True)]
             sheet.words(["(a) original", *named], _NAME)
         sheet.foot(panel.foot)
+        sheet.foot(_framed(panel))
     return sheet.figure()
 
 
@@ -107,9 +111,8 @@ class _Sheet:
 
         self._lines.append((height, draw))
 
-    def pictures(self, pictures: Sequence[Pixels | None]) -> None:
-        shapes = [picture.shape for picture in pictures if picture is not None]
-        height = _CELL * max(shape[0] / shape[1] for shape in shapes)
+    def pictures(self, pictures: Sequence[Pixels | Whole | None], height: float) -> None:
+        """One picture per column, in places of that height, in inches."""
 
         def draw(figure: Figure, left: float, top: float) -> None:
             for column, picture in enumerate(pictures):
@@ -121,6 +124,8 @@ class _Sheet:
                 if picture is None:
                     axes.set_facecolor("0.96")
                     axes.text(0.5, 0.5, "–", ha="center", va="center", transform=axes.transAxes)
+                elif isinstance(picture, Whole):
+                    show_whole(axes, picture)
                 else:
                     axes.imshow(picture)
 
@@ -142,6 +147,18 @@ class _Sheet:
             figure.text(x, y, text, va="center", fontsize=size, color=colour, fontweight=weight, parse_math=False)
 
         self._lines.append((height, draw))
+
+
+def _row(sheet: _Sheet, panel: MapGrid, image: int, band: range) -> None:
+    """One image under some methods: all of its photograph, and the maps on what the network saw."""
+    seen, maps = panel.photographs[image], panel.maps[image]
+    whole = panel.wholes[image] if panel.wholes else None
+    laid = (_laid(seen, maps[method]) for method in band)
+    sheet.pictures([seen if whole is None else whole, *laid], _CELL * seen.shape[0] / seen.shape[1])
+
+
+def _framed(panel: MapGrid) -> str:
+    return "Framed: what the network saw." if any(panel.wholes) else ""
 
 
 def _laid(photograph: Pixels, attribution: NDArray[Any] | None) -> Pixels | None:

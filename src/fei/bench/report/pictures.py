@@ -15,8 +15,10 @@ from fei.bench.report.numbers import Numbers
 from fei.bench.report.style import layer_name, line_styles, new_figure
 from fei.bench.units import storable
 from fei.common.consent import named_by
+from fei.data import read_image
 from fei.errors import DataError, FEIError
-from fei.report.drawing import Pixels, bare, photo
+from fei.report.drawing import Pixels, Whole, bare, photo
+from fei.service.looking import whole_of
 
 if TYPE_CHECKING:
     from fei.bench.store import Store
@@ -25,6 +27,8 @@ _CELL = 0.82  # inches
 _TITLE = 0.36
 _MOST_IMAGES = 6
 _MOST_BYTES = 1 << 28  # of the maps of a figure, 200 kB each as a rule
+Reader = Callable[[str], tuple[Pixels, Whole | None]]
+"""What reads an image as its network saw it, and all of it where the network saw only a part."""
 
 
 def visual_grid(store: Store, numbers: Numbers, pair: int) -> Figure | str | None:
@@ -63,7 +67,7 @@ def kept_grid(store: Store, numbers: Numbers, pair: int, methods: Sequence[int] 
     style = line_styles(numbers)
     try:
         read = photograph_reader(store, numbers, pair)
-        photographs = [read(item) for item in items]
+        photographs, wholes = zip(*map(read, items), strict=True)
     except FEIError as error:
         return f"Maps of {name} are not shown, since they cannot be laid over their photographs: {error}"
     return MapGrid(
@@ -73,6 +77,7 @@ def kept_grid(store: Store, numbers: Numbers, pair: int, methods: Sequence[int] 
         maps=[[maps.get((item, row)) for row in rows] for item in items],
         scores=[[_reached(numbers, pair, row, item) for row in rows] for item in items],
         foot=f"{numbers.plan.pairs[pair].model}, {', '.join(numbers.protocols('map', 'insertion')[:1])}",
+        wholes=wholes,
     )
 
 
@@ -123,8 +128,8 @@ def _kept(store: Store, numbers: Numbers, pair: int) -> dict[tuple[str, int], ND
     return found
 
 
-def photograph_reader(store: Store, numbers: Numbers, pair: int) -> Callable[[str], Pixels]:
-    """What reads the images of a pair as its network saw them; the network is loaded for that.
+def photograph_reader(store: Store, numbers: Numbers, pair: int) -> Reader:
+    """What reads the images of a pair; their network is loaded for that.
 
     Raises:
         FEIError: If the data set or the network cannot be used any more; the reader, if an image is gone.
@@ -136,10 +141,11 @@ def photograph_reader(store: Store, numbers: Numbers, pair: int) -> Callable[[st
     with named_by(f"The run in '{store.folder}'"):
         classifier = models.load(chosen.model)
 
-    def read(item: str) -> Pixels:
+    def read(item: str) -> tuple[Pixels, Whole | None]:
         if item not in files:
             raise DataError(f"'{item}' is no longer in {chosen.data}; put it back.")
-        return photo(classifier.preprocess(files[item]))
+        pixels = read_image(files[item])
+        return photo(classifier.preprocess(pixels)), whole_of(classifier, pixels)
 
     return read
 

@@ -114,7 +114,7 @@ def load_checkpoint(classifier: Classifier, checkpoint: Checkpoint | None, built
         classifier.labels = labels
     classifier.remarks += checkpoint.remarks
     if built_for:
-        names = "the names of its classes are not used; labels=FILE gives others"
+        names = "the names of its classes are not used; --labels FILE gives others"
         names = names if labels is None else "its classes are called as the file says"
         classifier.remarks += (
             f"The weights in '{checkpoint.file.name}' are for {count_outputs(classifier)} classes and the network for "

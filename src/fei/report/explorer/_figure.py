@@ -25,5 +25,5 @@ def comparison_figure(shown: Shown) -> Figure:
     measured = {panel.method: panel.evaluation for panel in shown.panels if panel.evaluation is not None}
     picture = photo(shown.image)
     if not all(evaluation.internal for evaluation in measured.values()) or not measured:
-        return grid(picture, maps, headline(shown))
-    return comparison(picture, maps, measured, headline(shown))
+        return grid(picture, maps, headline(shown), shown.whole)
+    return comparison(picture, maps, measured, headline(shown), shown.whole)

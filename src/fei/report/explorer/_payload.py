@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ from fei.errors import InputError
 from fei.methods import is_control
 from fei.metrics import BlackImage, Cost, Curve, Evaluation, agreement_matrix, declared
 from fei.protocols import get
-from fei.report.drawing import QUIET
+from fei.report.drawing import QUIET, Whole
 from fei.report.explorer.shown import Guess, Panel, Repeated, Shown
 from fei.report.shell import packed
 
@@ -85,6 +86,7 @@ def _image(shown: Shown, photograph: int) -> dict[str, Any]:
         "height": shown.image.shape[1],
         "width": shown.image.shape[2],
         "photo": packed(_pixels(shown.image, low, high)),
+        "whole": None if shown.whole is None else _whole(shown.whole),
         "reference": {
             "insertion": _reference(insertion, shown.image, low, high),
             "deletion": _reference(deletion, shown.image, low, high),
@@ -104,6 +106,15 @@ def _image(shown: Shown, photograph: int) -> dict[str, Any]:
         "agreement": _agreement(shown.panels),
         "panels": [_panel(shown, panel) for panel in shown.panels],
     }
+
+
+def _whole(whole: Whole) -> dict[str, Any]:
+    """All of a photograph as a JPEG, and what of it the network saw, in shares of its width and height."""
+    file = io.BytesIO()
+    whole.photograph.save(file, "JPEG", quality=85)
+    sides = (whole.photograph.width, whole.photograph.height) * 2
+    shares = [_number(value / side) for value, side in zip(whole.box, sides, strict=True)]
+    return {"jpeg": base64.b64encode(file.getvalue()).decode(), "box": shares}
 
 
 def _display_range(image: Tensor) -> tuple[float, float]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fei.metrics import BlackImage, Cost, Divergence, Evaluation
+    from fei.report.drawing import Whole
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class Shown:
         provenance: What else a reader should know, as words: shown in this order.
         code: Python that makes this page again.
         command: A command that makes this page again.
+        whole: All of the photograph, if the network saw only a part.
     """
 
     name: str
@@ -121,6 +123,7 @@ class Shown:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     code: str | None = None
     command: str | None = None
+    whole: Whole | None = None
 
     def __repr__(self) -> str:
         return f"Shown({self.name!r}, {self.label!r}, {', '.join(panel.method for panel in self.panels)})"

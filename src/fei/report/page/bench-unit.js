@@ -41,7 +41,8 @@ function buildPicture(pair, row, image, label) {
   const stack = stackOf(pair, row, image, label);
   const alone = stack && !pair.pictures.photographs[image];
   const words = alone ? pair.pictures.word
-    : run.seeds.length > 1 ? `Map of seed ${run.seeds[0]}; brighter is more important.` : "Brighter is more important.";
+    : run.seeds.length > 1 ? `Map of seed ${run.seeds[0]} on what the network saw; brighter is more important.`
+      : "The map on what the network saw; brighter is more important.";
   $("picture").replaceChildren(stack
     ? h("figure", {}, stack, h("figcaption", {}, h("span", { class: "faint" }, words)))
     : h("p", { class: "absent" }, whyNoPicture(pair, image)));

@@ -22,6 +22,7 @@ async function readData(text) {
     image.number = number;
     image.pixels = image.width * image.height;
     image.photo = await unpack(image.photo, Uint8Array);
+    if (image.whole) image.whole.picture = await createImageBitmap(new Blob([bytesOf(image.whole.jpeg)], { type: "image/jpeg" }));
     image.reference.insertion = await readReference(image.reference.insertion, image.pixels);
     image.reference.deletion = await readReference(image.reference.deletion, image.pixels);
     for (const panel of image.panels) await readPanel(panel);

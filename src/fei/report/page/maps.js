@@ -68,7 +68,7 @@ function viewOf(canvas) {
 }
 
 function cellOf(number, image, panel) {
-  const name = panel ? panel.method : "photograph";
+  const name = panel ? panel.method : image.whole ? "what the network saw" : "photograph";
   const canvas = h("canvas", { role: "img", "aria-label": panel ? `Map of ${name}` : `Photograph ${image.name}` });
   return h("figure", { class: "cell", "data-image": number, "data-method": panel ? name : null },
     viewOf(canvas),
@@ -78,6 +78,16 @@ function cellOf(number, image, panel) {
       h("span", { class: "reading" }), panel ? badgeOf(panel.blackImage) : null,
       panel?.evidence ? h("span", { class: isSilent(panel) ? "evidence silent" : "evidence" },
         `${capital(panel.evidence.sentence)}.`) : null));
+}
+
+/** All of the photograph, where the network saw a part of it. */
+function wholeOf(image) {
+  const canvas = h("canvas", { role: "img", "aria-label": `All of the photograph ${image.name}` });
+  paintWhole(canvas, image.whole);
+  canvas.style.aspectRatio = `${image.width} / ${image.height}`; // of the maps beside it
+  return h("figure", { class: "whole" }, canvas,
+    h("figcaption", {}, h("span", { class: "caption" }, h("span", { class: "name" }, "photograph")),
+      h("span", { class: "evidence" }, "Framed: what the network saw.")));
 }
 
 /** Where a map changes with the seed. */
@@ -102,7 +112,8 @@ function buildMaps() {
     const heading = rows.length < 2 ? null : h("h3", {}, h("button", {
       type: "button", class: "image-name", "data-image": image.number, "aria-pressed": String(image.number === state.image),
     }, image.name), h("span", { class: "faint" }, image.target.label));
-    return h("div", { class: "row" }, heading, h("div", { class: "cells" }, cellOf(image.number, image, null), ...cells));
+    return h("div", { class: "row" }, heading, h("div", { class: "cells" }, image.whole ? wholeOf(image) : null,
+      cellOf(image.number, image, null), ...cells));
   }));
   for (const cell of $("stage").querySelectorAll(".cell:not([data-method], [data-changes])")) {
     paintPhoto(cell.querySelector("canvas"), data.images[cell.dataset.image]);

@@ -20,6 +20,20 @@ function paint(canvas, image, color) {
 
 const paintPhoto = (canvas, image) => paint(canvas, image, (i, c) => image.photo[3 * i + c]);
 
+/** All of a photograph, with a frame around what the network saw. */
+function paintWhole(canvas, { picture, box }) {
+  Object.assign(canvas, { width: picture.width, height: picture.height });
+  const context = canvas.getContext("2d");
+  context.drawImage(picture, 0, 0);
+  const [left, top, right, bottom] = box.map((share, i) => share * (i % 2 ? picture.height : picture.width));
+  const thick = Math.max(2, picture.width / 160);
+  for (const [color, dashes] of [["#000", []], ["#fff", [3 * thick, 2 * thick]]]) {
+    Object.assign(context, { strokeStyle: color, lineWidth: thick });
+    context.setLineDash(dashes);
+    context.strokeRect(left + thick / 2, top + thick / 2, right - left - thick, bottom - top - thick);
+  }
+}
+
 /** The share of the other pixels that a pixel is more important than. */
 function percentile(panel, i) {
   const last = panel.ranks.length - 1;

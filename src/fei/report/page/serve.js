@@ -121,7 +121,8 @@ function buildOffer() {
   options($("network"), offer.networks.map((name) => [name, name]), offer.networks[0]);
   $("families").replaceChildren(...offer.families.map(([title, about, methods]) => h("fieldset", { class: "chips" },
     h("legend", {}, `${title}. ${about}`),
-    h("div", {}, ...methods.map((name) => pick("checkbox", "method", name, offer.chosen.includes(name)))))));
+    h("div", {}, ...methods.map((name) => pick("checkbox", "method", name, offer.chosen.includes(name),
+      offer.controls.includes(name) ? `${name} (control)` : name))))));
   $("about").replaceChildren(...Object.entries(offer.about).flatMap(([name, about]) => [h("dt", {}, name), h("dd", {}, about)]));
   $("presets").append(...offer.presets.map(([name, steps]) => pick("radio", "preset", name, name === offer.presets[0][0], `${name}: ${steps} steps`)));
   $("seed").max = String(offer.seeds - 1);
