@@ -88,7 +88,9 @@ def _exif(rng: Random) -> bytes:
 def _gif(rng: Random) -> bytes:
     plain, count = _plain("GIF"), rng.choice((1, 100, 30_000))
     place = plain.index(b",")
-    comments = rng.choice((b"!\xfe" + (b"\xff" + b"a" * 255) * count + b"\0", b"!\xfe\0" * count, b"!\xfe\1a\0" * count))
+    comments = rng.choice(
+        (b"!\xfe" + (b"\xff" + b"a" * 255) * count + b"\0", b"!\xfe\0" * count, b"!\xfe\1a\0" * count)
+    )
     return plain[:place] + comments + plain[place:]
 
 

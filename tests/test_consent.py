@@ -155,7 +155,10 @@ def test_methods_and_packages_are_treated_alike(tmp_path, monkeypatch, module):
 def test_what_is_loaded_without_a_source_is_not_agreed_to(monkeypatch):
     """The program itself is a module, whose names lead to others."""
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
-    with named_by("The run in 'x'"), pytest.raises(InputError, match="'sys.exit' in '__main__' with the SHA-256 unknown"):
+    with (
+        named_by("The run in 'x'"),
+        pytest.raises(InputError, match="'sys.exit' in '__main__' with the SHA-256 unknown"),
+    ):
         methods.create("__main__:sys.exit")
 
 

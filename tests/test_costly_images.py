@@ -113,7 +113,9 @@ def test_ordinary_metadata_are_read(tmp_path):
         assert read_image(tmp_path / "a").size == (4, 8)
 
 
-@pytest.mark.parametrize("content", [b"", b"II*\0", b"MM\0+" + bytes(20), b"II*\0\xff\xff\xff\xff", b"II+\0" + b"\xff" * 99])
+@pytest.mark.parametrize(
+    "content", [b"", b"II*\0", b"MM\0+" + bytes(20), b"II*\0\xff\xff\xff\xff", b"II+\0" + b"\xff" * 99]
+)
 def test_directories_that_are_none(content):
     assert not unfolds(content)
 
@@ -123,7 +125,9 @@ def test_tiles_larger_than_their_image(tmp_path, little_memory):
     tags = {key: value for key, *_, value in picture_tags() if key not in (273, 278, 279)}
     for side, refused in ((20_000, True), (256, False)):
         tiled = tags | {256: 10, 257: 10, 259: 8, 322: side, 323: side, 324: None, 325: len(packed)}
-        (tmp_path / "a.tif").write_bytes(directory([(tag, LONG, 1, value) for tag, value in tiled.items()], after=packed))
+        (tmp_path / "a.tif").write_bytes(
+            directory([(tag, LONG, 1, value) for tag, value in tiled.items()], after=packed)
+        )
         if refused:
             with pytest.raises(DataError, match="tiles that are far larger"):
                 read_image(tmp_path / "a.tif")

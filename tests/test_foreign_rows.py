@@ -147,7 +147,9 @@ def test_numbers_are_let_go_where_they_are_many(run, monkeypatch):
     monkeypatch.setattr("fei.bench.report.numbers._MOST_BYTES", 10)
     with Store.open(run, readonly=True) as store:
         numbers = Numbers(store)
-        found = {q.metric: numbers.values(0, 0, q).item() for _ in range(2) for q in sorted(numbers.quantities[0], key=str)}
+        found = {
+            q.metric: numbers.values(0, 0, q).item() for _ in range(2) for q in sorted(numbers.quantities[0], key=str)
+        }
         assert len(numbers._values) <= 2
     assert found == {"gini": 0.5, **{f"m{i}": i / 4 for i in range(4)}}
 
@@ -155,13 +157,22 @@ def test_numbers_are_let_go_where_they_are_many(run, monkeypatch):
 def test_names_in_tables_are_those_of_the_plan(run, tmp_path):
     other = make_run(tmp_path / "other")
     change(other, ("UPDATE methods SET label = 'same'",))
-    with Store.open(run, readonly=True) as one, Store.open(other, readonly=True) as two:
-        with pytest.raises(DataError, match="is not that of its tables"):
-            diff(one, two)
+    with (
+        Store.open(run, readonly=True) as one,
+        Store.open(other, readonly=True) as two,
+        pytest.raises(DataError, match="is not that of its tables"),
+    ):
+        diff(one, two)
 
 
 def test_numbers_in_names_may_be_long(run):
-    assert sorted(["a15", "a8", "a" + "9" * 5000, "a015", "b"], key=natural) == ["a8", "a15", "a015", "a" + "9" * 5000, "b"]
+    assert sorted(["a15", "a8", "a" + "9" * 5000, "a015", "b"], key=natural) == [
+        "a8",
+        "a15",
+        "a015",
+        "a" + "9" * 5000,
+        "b",
+    ]
     change(run, ("INSERT INTO plan_units VALUES (0, 0, ?, 0, 'map', ?)", ("9" * 5000, "a" * 32)))
     with Store.open(run, readonly=True) as store:
         assert Numbers(store).items(0, "map") == ["1.png", "9" * 5000]

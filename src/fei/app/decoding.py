@@ -95,7 +95,7 @@ class Decoder:
         with self._lock:
             if self._closed:
                 raise DataError("The server is being stopped; try again later.")
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # noqa: S603 (it is this program)
                 [sys.executable, "-P", "-c", _BEGIN, *sys.path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -199,4 +199,3 @@ def _answer(file: Path, most_pixels: int) -> str:
     except MemoryError:
         return json.dumps({"error": _TOO_MUCH})
     return json.dumps({"size": image.size, "kind": kind})
-

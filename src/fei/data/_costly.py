@@ -17,8 +17,8 @@ _PACKED_BYTES = 16_000_000  # of a BMP file likewise
 _MOST_WORDS, _MOST_BEFORE = 1 << 20, 1 << 24  # bytes of comments, and of anything, before a GIF's first image
 _TILE_PIXELS = 1 << 24  # of a tile that is larger than its image
 _HEADERS = 16  # what may be the head of a directory in an AVIF file
-# What follows 0xFF in a JPEG, but for stuffed bytes and fill bytes, and whether it has a length: without one are 0x01 to
-# 0xBF, which libjpeg skips where it looks for its way after damage, restarts, and the start.
+# What follows 0xFF in a JPEG, but for stuffed bytes and fill bytes. Without a length are restarts, the start, and 0x01
+# to 0xBF, which libjpeg skips where it looks for its way after damage.
 _MARKER = re.compile(rb"\xff([^\x00\xff])", re.DOTALL)
 _BARE = frozenset([*range(0x01, 0xC0), *range(0xD0, 0xD9)])
 # A directory of tags, as TIFF files and EXIF data begin: the order of bytes, and whether lengths have 64 bits.
@@ -59,7 +59,7 @@ def cost_before(stream: BinaryIO) -> str | None:
 
 
 def cost_of(image: Image.Image, size: int) -> str | None:
-    """What is wrong with an opened image, in a file of that size, that costs too much to decode; None where nothing is."""
+    """What is wrong with an image, in a file of that size, that costs too much to decode; None where nothing is."""
     decoders = {tile[0] for tile in image.tile} if hasattr(image, "tile") else set()
     if decoders & {"ppm", "ppm_plain"} and image.width * image.height > _PLAIN_PIXELS:
         return "has pixels as text, or of an odd range, which are read one by one, and is large"

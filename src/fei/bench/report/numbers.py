@@ -23,7 +23,7 @@ COSTS = ("seconds", "forwards", "backwards", "peak_bytes")
 _CONTROL = "fei-none"
 _OURS = "ours"
 _MOST_QUANTITIES = 20_000  # of all pairs: each is a column of a table
-# Places for numbers, of which a plan with many seeds and few units has far too many; and bytes of numbers that are kept.
+# Places for numbers, of which a plan with many seeds and few units has too many; and bytes of numbers that are kept.
 _MOST_PLACES, _TIMES_PLACES, _MOST_BYTES = 1_000_000, 100, 1 << 28
 
 
@@ -101,8 +101,8 @@ class Numbers:
         for places, units in rows:
             if places * len(self.plan.seeds) > _MOST_PLACES + _TIMES_PLACES * units:
                 raise DataError(
-                    f"The run in '{self._store.folder}' has {units} units for {places} × {len(self.plan.seeds)} places; "
-                    "restore the database."
+                    f"The run in '{self._store.folder}' has {units} units for {places} × {len(self.plan.seeds)} "
+                    "places; restore the database."
                 )
 
     @cached_property

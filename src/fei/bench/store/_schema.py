@@ -109,8 +109,8 @@ def version(sql: sqlite3.Connection) -> str | None:
 # Maps are files of these names. What follows a zero byte, GLOB does not see.
 _NO_KEY = " OR {0} GLOB '*[^0-9A-Za-z_-]*' OR length({0}) <> length(CAST({0} AS BLOB))"
 _OBJECTS = "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
-# The view `results` repeats a unit for each of its scores and each row of the plan: the bytes that this comes to, and as
-# many as there may be, in all and for each byte of the file.
+# The view `results` repeats a unit for each of its scores and each row of the plan: the bytes that this comes to, and
+# as many as there may be, in all and for each byte of the file.
 _MOST_UNFOLDED, _TIMES_UNFOLDED = 200_000_000, 200
 _UNFOLDED = """
 SELECT coalesce(sum(linked.number * max(1, coalesce(scored.number, 0)) * (100 + coalesce(named.length, 0)
@@ -163,7 +163,10 @@ def _expected() -> tuple[frozenset[tuple[str, str, str]], dict[str, str]]:
                     f"typeof(\"{name}\") NOT IN ('{kind.lower()}', '{'null' if name in null else kind.lower()}')"
                     for _, name, kind, *_ in columns
                 )
-    for table, column in {"units": "key", **dict.fromkeys(("groups", "scores", "curves", "plan_units"), "unit")}.items():
+    for table, column in {
+        "units": "key",
+        **dict.fromkeys(("groups", "scores", "curves", "plan_units"), "unit"),
+    }.items():
         wrong[table] += _NO_KEY.format(column)
     wrong[_digests.TABLE] += _NO_KEY.format("unit")
     wrong["plan_units"] += "".join(
