@@ -344,7 +344,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
         text = _text(self.folder / PLAN)
         try:
-            return text is not None and plan_key(parse_plan(text)) == plan_key(plan)
+            return text is not None and (text == plan.text or plan_key(parse_plan(text)) == plan_key(plan))
         except InputError:
             return False
 
