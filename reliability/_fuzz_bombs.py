@@ -16,13 +16,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from _fuzz_rows import costly_image, costly_rows
 from _fuzz_runs import run_files
 from _fuzz_worker import MEBIBYTE, PRECIOUS, Case
 from PIL import Image
 
 from fei.bench.plan import load_plan
+from fei.bench.report.numbers import Numbers
 from fei.bench.store import Store
-from fei.bench.store.exchange import COLUMNS, import_results
+from fei.bench.store.exchange import COLUMNS, export, import_results
 from fei.data import read_image
 from fei.models.sources._checkpoint import read_checkpoint
 
@@ -86,6 +88,7 @@ def _plan(rng: Random) -> Case:
         f"seeds = {list(range(count))}\n{_PLAN}", f"seeds = {[0] * count}\n{_PLAN}",
         _PLAN + "".join(f'[[methods]]\nname = "random"\nlabel = "{i}"\n' for i in range(min(count, 25_000))),
         _PLAN + f"[sanity]\nimages = 1\nmethods = {['random'] * count}\n",
+        f"seeds = [0x{'f' * count}]\n{_PLAN}", f"retries = 0x{'f' * count}\n{_PLAN}",
         f"x = {'[' * count}{']' * count}\n", f"x = {'{a=' * count}1{'}' * count}\n",
     ))  # fmt: skip
     return Case({"plan.toml": text[:1_000_000].encode()}, "plan.toml", ("plan",))
@@ -168,12 +171,18 @@ def _text(text: str) -> bytes:
 def _open(folder: Path) -> None:
     with Store.open(folder / "run", readonly=True) as store:
         store.counts(), store.plan, store.damage()
+        numbers = Numbers(store)
+        _ = [numbers.values(0, 0, quantity) for quantity in numbers.quantities[0]], numbers.items(0, "map")
+        export(store, folder / "run.csv")
     with Store.open(folder / "run") as store:
         store.repair()
         store.set_meta(complete="")
 
 
-_KINDS: tuple[Callable[[Random], Case], ...] = (_checkpoint, _plan, _image, _table, _folder, _folder)
+_KINDS: tuple[Callable[[Random], Case], ...] = (
+    *(_checkpoint, _plan, _image, _table, _folder, _folder),
+    *(costly_image, costly_image, costly_rows, costly_rows),
+)
 _READERS: dict[str, Callable[[Path], object]] = {
     "checkpoint": lambda folder: read_checkpoint(folder / "a.pt"),
     "plan": lambda folder: load_plan(folder / "plan.toml"),

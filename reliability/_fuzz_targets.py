@@ -32,10 +32,10 @@ _ENTRIES = (
     Entry(Checkpoints(), 120),
     Entry(Plans(), 110),
     Entry(Data(), 158),
-    Entry(Images(), 400),
+    Entry(Images(), 370),
     Entry(Stores(), 40),
     Entry(Commands(), 2),
-    Entry(Bombs(), 20),
+    Entry(Bombs(), 50),
 )
 TARGETS: dict[str, Entry] = {entry.target.name: entry for entry in _ENTRIES}
 

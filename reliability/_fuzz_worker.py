@@ -31,7 +31,7 @@ ADDRESS_SPACE = 6 << 30
 MAX_CPU_SECONDS = 10.0
 """Of one case."""
 
-PRECIOUS = "precious"
+PRECIOUS = "precious.npy"
 """A file above the folder of a case, which must stay as it is."""
 
 _DEPTH = "a/b/c"  # how far the folder of a case lies below what is searched for strays

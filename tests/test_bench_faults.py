@@ -143,6 +143,17 @@ class Sluggish(StandIn):
         return super().prepare(pair)
 
 
+def test_a_worker_runs_nothing_of_the_folder_it_is_started_in(tmp_path, monkeypatch):
+    """Python looks for modules there first, until it is told where we look."""
+    for name in ("multiprocessing", "encodings"):
+        (tmp_path / f"{name}.py").write_text(f"open('ran-{name}', 'w').close()", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (outcome,) = LocalEngine(workers=1, threads=1).run([unit("a")], replace(context_of(tmp_path), retries=0))
+    assert outcome.status == "done"
+    assert not list(tmp_path.glob("ran-*"))
+    assert "PYTHONSAFEPATH" not in os.environ
+
+
 def test_a_worker_that_hangs_is_ended_and_replaced(tmp_path):
     context = context_of(tmp_path)
     networks = (*context.networks, replace(context.networks[0], model="network 3"))

@@ -1,6 +1,8 @@
 """What docs/beyond-one-label.md tells to type, on small networks that are trained here."""
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -250,6 +252,20 @@ def test_images_and_texts(clip, monkeypatch):
     (clip / "one.txt").write_text("a cat", encoding="utf-8")
     with pytest.raises(ModelError, match="There is 1 text"):
         fei.models.load(f"hf:{clip.name}?labels={clip.name}/one.txt")
+
+
+@pytest.mark.parametrize("place", [("attn_implementation",), ("vision_config", "_attn_implementation")])
+def test_a_kernel_that_a_configuration_names(clip, tmp_path, place):
+    """transformers would fetch its code from the hub, and run it."""
+    shutil.copytree(clip, tmp_path / "clip")
+    config = json.loads((clip / "config.json").read_text(encoding="utf-8"))
+    inner = config
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = "somebody/kernel"
+    (tmp_path / "clip" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(ModelError, match=f"names code in '{place[-1]}' of its config.json"):
+        fei.models.load(f"hf:{tmp_path / 'clip'}?labels={clip / 'prompts.txt'}")
 
 
 def test_texts_on_the_command_line(clip, monkeypatch, capsys, tmp_path):

@@ -251,6 +251,11 @@ def test_an_explanation_comes_out_again(place, capsys, method):
     assert fei("reproduce", "fei-out/a.json") == 0
     assert "fei-out/a.json: the same bits." in capsys.readouterr().out
     assert torch.get_num_threads() == threads
+    record = json.loads((place / "fei-out" / "a.json").read_text(encoding="utf-8"))
+    for part in ("network", "preprocessing", "hardware"):
+        (place / "fei-out" / "wrong.json").write_text(json.dumps(record | {part: 1.5}), encoding="utf-8")
+        assert fei("reproduce", "fei-out/wrong.json") == 1
+        assert f"has 1.5 for '{part}'" in capsys.readouterr().err
     values = np.load("fei-out/a.map.npy")
     np.save("fei-out/a.map.npy", -values)
     assert fei("reproduce", "fei-out/a.json", "--json") == 1

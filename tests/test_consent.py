@@ -6,6 +6,7 @@ import json
 import os
 import py_compile
 import stat
+import sys
 
 import commands
 import pytest
@@ -149,6 +150,16 @@ def test_methods_and_packages_are_treated_alike(tmp_path, monkeypatch, module):
             models.load("sys:exit")
         with pytest.raises(InputError, match="no Python module 'nowhere_at_all'"):
             models.load("nowhere_at_all:net")
+
+
+def test_what_is_loaded_without_a_source_is_not_agreed_to(monkeypatch):
+    """The program itself is a module, whose names lead to others."""
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    with (
+        named_by("The run in 'x'"),
+        pytest.raises(InputError, match="'sys.exit' in '__main__' with the SHA-256 unknown"),
+    ):
+        methods.create("__main__:sys.exit")
 
 
 def test_what_runs_is_what_was_read(tmp_path):

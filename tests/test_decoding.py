@@ -56,6 +56,19 @@ def test_it_decodes_as_we_do(decoder, photo, tmp_path):
             decode(tmp_path / "none", 100)
 
 
+def test_it_runs_nothing_of_the_folder_it_is_started_in(photo, tmp_path, monkeypatch):
+    """Python looks for modules there first, so that a file of that name would run in the place of the right one."""
+    for name in ("json", "PIL", "encodings", "multiprocessing", "numpy"):
+        (tmp_path / f"{name}.py").write_text(f"open('ran-{name}', 'w').close()", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    made = Decoder(1)
+    try:
+        assert made(photo, 1000)[0].size == (30, 20)
+    finally:
+        made.close()
+    assert not list(tmp_path.glob("ran-*"))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="these limits are Linux's")
 @pytest.mark.parametrize(
     "greed",

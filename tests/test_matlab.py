@@ -39,6 +39,20 @@ def test_a_table_of_matlab_that_unpacks_to_more_than_is_borne():
         read_table(stream.getvalue(), "synsets", 1000)
 
 
+def test_tables_and_rows_are_counted(monkeypatch):
+    """Eight bytes of a file, which pack to nothing, are a row."""
+    stream = io.BytesIO()
+    savemat(stream, {"synsets": np.array([(1,)] * 50, dtype=[("ILSVRC2012_ID", "O")])}, do_compression=True)
+    assert len(read_table(stream.getvalue(), "synsets", 10**6)) == 50
+    monkeypatch.setattr("fei.data.sets._matlab._MOST", 49)
+    with pytest.raises(ValueError, match="a table without end"):
+        read_table(stream.getvalue(), "synsets", 10**6)
+    several = io.BytesIO()
+    savemat(several, {f"other{i}": np.zeros(100) for i in range(5)}, do_compression=True)
+    with pytest.raises(ValueError, match="it unpacks to more than"):
+        read_table(several.getvalue(), "synsets", 3000)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_damaged_table_of_matlab_is_read_or_refused(seed):
     """On some of these scipy's reader ends the process."""

@@ -315,3 +315,25 @@ def test_a_page_of_its_own_for_every_visitor(gate):
     keys = {json.loads(text.partition(' id="data">')[2].partition("</script>")[0])["visit"] for text in texts}
     assert len(keys) == 2
     assert all(len(key) == 32 for key in keys)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"content-length", b"2"), (b"transfer-encoding", b"chunked")],
+        [(b"origin", b"http://127.0.0.1:7860"), (b"origin", b"http://evil.example")],
+    ],
+    ids=["lengths", "origins"],
+)
+def test_what_can_be_read_in_two_ways_is_refused(behind, headers):
+    """A proxy before this server may read it in the other way, and let another visitor's request through."""
+    assert ask(Gate(behind, Limits(), HOSTS), "/", "POST", headers=headers)[0] == 400
+    assert not behind.scopes
+
+
+@pytest.mark.parametrize("number", ["1", "9" * 30, "9" * 5000, "-1", "x", "٠"])
+def test_examples_that_are_not_there(number):
+    desk = Desk({}, [("cat", b"file", b"small")], Limits(), None, None)
+    gate = Gate(build_application(desk), Limits(), HOSTS)
+    assert ask(gate, f"/examples/{number}.jpg") == (404, "There is nothing here.")
+    assert ask(gate, "/examples/0.jpg") == (200, "small")

@@ -1,7 +1,7 @@
 """Photos that strangers send are decoded by a small process of its own, with limits on time, memory and files.
 
-``python -m fei.app.decoding`` reads the name of a file and the pixels that it may have from a line, decodes the file in
-a child that the limits hold for, and answers with a line. It loads no torch. What is decoded lies beside the file.
+The process reads the name of a file and the pixels that it may have from a line, decodes the file in a child that the
+limits hold for, and answers with a line. It loads no torch. What is decoded lies beside the file.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _BYTES, _BYTES_PER_PIXEL = 1 << 28, 24
 _FILES = 32
 _TOO_MUCH = "The photo takes too much time or memory to read; save it again, in another format or smaller."
 _PIXELS = ".rgb"
+# Python itself would put the folder that it is started in, and whatever lies there, before all other modules.
+_BEGIN = "import sys; sys.path[:] = sys.argv[1:]; from fei.app.decoding import serve; serve()"
 
 
 def decoded(file: Path, most_pixels: int) -> tuple[Image.Image, str]:
@@ -93,8 +95,8 @@ class Decoder:
         with self._lock:
             if self._closed:
                 raise DataError("The server is being stopped; try again later.")
-            process = subprocess.Popen(
-                [sys.executable, "-m", "fei.app.decoding"],
+            process = subprocess.Popen(  # noqa: S603 (it is this program)
+                [sys.executable, "-P", "-c", _BEGIN, *sys.path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -141,7 +143,7 @@ def _let_go(process: subprocess.Popen[str] | None) -> None:
                 stream.close()
 
 
-def _serve() -> None:
+def serve() -> None:
     """Answer line by line, until nobody asks any more."""
     for line in sys.stdin:
         name, most_pixels = json.loads(line)
@@ -197,7 +199,3 @@ def _answer(file: Path, most_pixels: int) -> str:
     except MemoryError:
         return json.dumps({"error": _TOO_MUCH})
     return json.dumps({"size": image.size, "kind": kind})
-
-
-if __name__ == "__main__":
-    _serve()

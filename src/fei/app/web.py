@@ -89,7 +89,7 @@ def build_application(desk: Desk) -> Starlette:
     return Starlette(
         routes=[
             Route("/", site.page),
-            Route("/examples/{number:int}.jpg", site.example),
+            Route("/examples/{number}.jpg", site.example),
             Route("/visits/{key}/stream", site.stream),
             Route("/visits/{key}/photo", site.upload, methods=["POST"]),
             *(Route(f"/visits/{{key}}/{name}", site.order, methods=["POST"], name=name) for name in _ORDERS),
@@ -111,8 +111,8 @@ class _Site:
         return HTMLResponse(document(_PAGE, "FEI", payload), headers=headers)
 
     async def example(self, request: Request) -> Response:
-        examples, number = self._desk.examples, request.path_params["number"]
-        return _file(examples[number][2] if number < len(examples) else None)
+        pictures = {str(number): small for number, (*_, small) in enumerate(self._desk.examples)}
+        return _file(pictures.get(request.path_params["number"]))
 
     async def file(self, request: Request) -> Response:
         return _file(self._desk.found(request.path_params["key"], request.path_params["name"]))
@@ -254,7 +254,9 @@ class Gate:
         headers = Headers(scope=scope)
         host, origin, length = headers.get("host", ""), headers.get("origin"), headers.get("content-length", "0")
         named = _HOST.fullmatch(host)
-        if named is None or (origin is not None and not _ORIGIN.fullmatch(origin)):
+        # a proxy may take the other one of two: what it lets through must not be two requests here
+        unclear = len(headers.getlist("origin")) > 1 or {"content-length", "transfer-encoding"} <= set(headers)
+        if named is None or unclear or (origin is not None and not _ORIGIN.fullmatch(origin)):
             return PlainTextResponse("This is no request of a browser.", 400, _CLOSE)
         name = (named[1] or named[2]).lower()
         if name not in self._hosts and not (self._addresses and is_address(name)):

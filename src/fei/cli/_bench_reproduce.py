@@ -27,6 +27,8 @@ _SCORE = ("metric", "protocol", "layer", "value")
 _EXPLANATION: dict[str, tuple[type, ...]] = {
     "command": (str,), "image.sha256": (str,), "config": (dict,),
     "config.threads": (int, NoneType), "versions": (dict,), "target.index": (int,), "seed": (int,),
+    "network": (dict, NoneType), "network.source": (dict, NoneType), "preprocessing": (dict, NoneType),
+    "hardware": (dict, NoneType),
 }  # fmt: skip
 _UNIT: dict[str, tuple[type, ...]] = {
     "unit": (str,), "kind": (str,), "status": (str,), "plan": (str,), "scores": (list,), "versions": (dict,),
@@ -191,11 +193,11 @@ def _circumstances(record: dict[str, Any]) -> dict[str, Any]:
     fed = {name: value for name, value in (record.get("preprocessing") or {}).items() if name != "words"}
     return {
         WEIGHTS: network.get("weights"),
-        **{f"source of {name}": sha256 for name, sha256 in network.get("source", {}).items()},
+        **{f"source of {name}": sha256 for name, sha256 in (network.get("source") or {}).items()},
         **{f"preprocessing, {name}": value for name, value in fed.items()},
         **{name: config.get(name) for name in ("threads", *_FORMAT)},
         **_versions(record["versions"]),
-        "instructions": record.get("hardware", {}).get("instructions"),
+        "instructions": (record.get("hardware") or {}).get("instructions"),
     }
 
 

@@ -112,13 +112,13 @@ def _sources(path: str) -> tuple[str, bytes | None] | None:
     parts = path.split(".")
     for depth in range(1, len(parts) + 1):
         name = ".".join(parts[:depth])
+        known = sys.modules.get(name)
         try:
-            known = sys.modules.get(name)
             spec = known.__spec__ if known is not None else _find(name, places)
         except (ImportError, ValueError, AttributeError):
             spec = None
-        if spec is None:
-            return None if depth == 1 else (path, None)  # a package may make its modules as it likes
+        if spec is None:  # what is there without one, as the program itself is, could be anything
+            return None if depth == 1 and known is None else (path, None)  # a package may make its modules as it likes
         places = spec.submodule_search_locations
         if spec.origin is not None:
             try:

@@ -1,8 +1,6 @@
 """Reading images that anyone may have made: right colours, right way up, and never more memory than promised."""
 
-import mmap
 import os
-import re
 import stat
 import warnings
 from pathlib import Path
@@ -13,6 +11,7 @@ import skimage
 from PIL import Image
 from PIL.TiffImagePlugin import TiffImageFile
 
+from fei.data._costly import Jpeg, cost_before, cost_of, unfolds
 from fei.errors import DataError, InputError
 
 MAX_PIXELS = 120_000_000
@@ -20,13 +19,6 @@ MAX_PIXELS = 120_000_000
 
 MAX_FILE_BYTES = 500_000_000
 """Larger files are refused before they are opened."""
-
-MAX_SCANS = 64
-"""A progressive JPEG with more scans is refused; common programs write ten."""
-
-_PLAIN_PIXELS = 1_000_000  # of a PPM file in text, which is read number by number
-# In a JPEG what follows 0xFF, but for stuffed bytes, restarts and fill bytes; before those with a length only.
-_MARKER = re.compile(rb"\xff([^\x00\x01\xd0-\xd8\xff])", re.DOTALL)
 
 # Only formats that Pillow decodes in process: it hands EPS, for one, to an external interpreter.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
@@ -135,10 +127,13 @@ def _decode(stream: BinaryIO, file: Path, max_pixels: int) -> Image.Image:
         with warnings.catch_warnings():
             # Pillow's size warning starts below our limit; what libtiff finds odd is not the caller's concern.
             warnings.simplefilter("ignore")
-            image = Image.open(stream, formats=formats)
+            _refuse(cost_before(stream), file)
+            is_jpeg = stream.read(3) == b"\xff\xd8\xff"
+            stream.seek(0)
+            image = Jpeg(stream) if is_jpeg else Image.open(stream, formats=formats)
             if image.width * image.height > max_pixels:
                 raise Image.DecompressionBombError
-            _refuse_slow(image, stream, file)
+            _refuse(cost_of(image, os.fstat(stream.fileno()).st_size), file)
             image.load()
             return _as_tiff_means_it(image, file) if isinstance(image, TiffImageFile) else image
     except (DataError, MemoryError):
@@ -150,38 +145,9 @@ def _decode(stream: BinaryIO, file: Path, max_pixels: int) -> Image.Image:
         raise DataError(f"'{file}' cannot be read as an image: {why}; save it again in one of these.") from error
 
 
-def _refuse_slow(image: Image.Image, stream: BinaryIO, file: Path) -> None:
-    """Refuse files that take far longer than their pixels: JPEGs that paint these again and again, and numbers in text.
-
-    Raises:
-        DataError: If it is one.
-    """
-    place = stream.tell()
-    if image.format in ("JPEG", "MPO"):
-        scans = _scans(stream)
-        if scans > MAX_SCANS:
-            raise DataError(
-                f"'{file}' has {scans} scans or more, of which at most {MAX_SCANS} are read; save it again."
-            )
-    elif image.format == "PPM":
-        stream.seek(0)
-        if stream.read(2) in (b"P1", b"P2", b"P3") and image.width * image.height > _PLAIN_PIXELS:
-            raise DataError(f"'{file}' has its pixels as text and is large; save it as a binary PPM, or as PNG.")
-    stream.seek(place)
-
-
-def _scans(stream: BinaryIO) -> int:
-    """How often a JPEG goes over its pixels; counted up to the first that is one too many."""
-    count, place = 0, 2
-    with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        while count <= MAX_SCANS:
-            found = _MARKER.search(content, place)
-            if found is None or found[1] == b"\xd9":
-                break
-            count += found[1] == b"\xda"
-            length = int.from_bytes(content[found.end() : found.end() + 2], "big")
-            place = found.end() + max(2, length)
-    return count
+def _refuse(cost: str | None, file: Path) -> None:
+    if cost is not None:
+        raise DataError(f"'{file}' {cost}; save it again, as PNG or JPEG.")
 
 
 def _as_tiff_means_it(image: TiffImageFile, file: Path) -> Image.Image:
@@ -197,10 +163,22 @@ def _as_tiff_means_it(image: TiffImageFile, file: Path) -> Image.Image:
 def _upright(image: Image.Image) -> Image.Image:
     """Apply the EXIF orientation, if there is a readable one."""
     try:
+        if _metadata_unfold(image):
+            return image
         orientation = image.getexif().get(_EXIF_ORIENTATION)
     except Exception:  # damaged metadata does not make the pixels worse
         return image
     return image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
+
+
+def _metadata_unfold(image: Image.Image) -> bool:
+    """Whether an image's metadata would take far more memory than they have bytes."""
+    found = image.info.get("exif")
+    if found is None and isinstance(text := image.info.get("Raw profile type exif"), str):
+        found = bytes.fromhex("".join(text.split("\n")[3:]))
+    while isinstance(found, bytes) and found.startswith(b"Exif\0\0"):
+        found = found[6:]
+    return isinstance(found, bytes) and unfolds(found)
 
 
 def _wide_to_8_bit(image: Image.Image, what: str) -> Image.Image:

@@ -20,6 +20,7 @@ from fei.bench.engine._pool import Ending, Member, Said
 from fei.bench.units import Unit
 
 _GRACE = 5.0  # seconds that a worker has to end by itself
+_SAFE, _OURS = "PYTHONSAFEPATH", "fei"  # any text will do, so that ours can be told
 
 
 @dataclass
@@ -49,7 +50,8 @@ class _Process(Member):
         spawn = multiprocessing.get_context("spawn")
         self._pipe, theirs = spawn.Pipe()
         self._process = spawn.Process(target=_serve, args=(theirs, threads, context), daemon=True)
-        with _interrupts_ignored():  # a child that is still starting is not to be interrupted by Ctrl-C either
+        # a child that is still starting is not to be interrupted by Ctrl-C either
+        with _interrupts_ignored(), _without_this_folder():
             self._process.start()
         theirs.close()
         self.handles: tuple[Any, int] = (self._pipe, self._process.sentinel)
@@ -88,6 +90,25 @@ class _Process(Member):
 
 
 @contextmanager
+def _without_this_folder() -> Iterator[None]:
+    """Within the block a Python that is started does not look for modules in the folder that it is started in.
+
+    It does until it is told where we look; a file there that is called like a module of Python's would run.
+    """
+    os.environ.setdefault(_SAFE, _OURS)
+    try:
+        yield
+    finally:
+        _forget_that()
+
+
+def _forget_that() -> None:
+    """Programs that a network starts are to find their modules as ever."""
+    if os.environ.get(_SAFE) == _OURS:
+        del os.environ[_SAFE]
+
+
+@contextmanager
 def _interrupts_ignored() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -102,6 +123,7 @@ def _interrupts_ignored() -> Iterator[None]:
 def _serve(pipe: Connection[Any, Any], threads: int, context: WorkerContext) -> None:
     """A worker process: says None when it runs, a pair's index when its network is loaded, and outcomes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's affair
+    _forget_that()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.stdout = sys.stderr  # what a user's own network prints is not the driver's result
     torch.set_num_threads(threads)

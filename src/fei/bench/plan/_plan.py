@@ -35,6 +35,7 @@ Layout = Literal[
 LAYOUTS: tuple[str, ...] = get_args(Layout)
 _LARGEST = 1_000_000  # bytes of a plan
 _MOST, _MOST_SEEDS = 1000, 10_000  # rows or columns, and repetitions
+_MOST_BITS = 1024  # of a number; what is beyond 64 is told by its place
 # A key of many parts, on which TOML's reader spends the square of their number in time and memory.
 _PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{16}}")
@@ -332,6 +333,7 @@ def parse_plan(text: str) -> Plan:
         if _LONG_KEY.search(text):
             raise ValueError("a key has too many parts")
         document = tomllib.loads(text)
+        _refuse_long_numbers(document)
     except (ValueError, RecursionError) as error:  # of thousands of digits, or of nested brackets, too
         raise InputError(f"This is no valid TOML ({error}); correct it there.") from error
     try:
@@ -340,6 +342,16 @@ def parse_plan(text: str) -> Plan:
         raise InputError(to_sentence(error, Plan)) from error
     plan._text = text
     return plan
+
+
+def _refuse_long_numbers(document: dict[str, Any]) -> None:
+    """Refuse numbers beyond TOML's own: in hexadecimal they may be longer than Python writes."""
+    rest: list[Any] = [document]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+            raise ValueError("a number has too many digits")
+        rest += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _is_foreign(name: str) -> bool:

@@ -19,6 +19,7 @@ from fei.metrics import declared
 from fei.report.shell import packed
 
 _KEY = 16  # digits of a unit's key: enough to name it
+_MOST_REASONS = 60_000  # of what 16 bits tell apart
 _MOST_POINTS = 33  # of a curve
 _MISSING = 65535
 _FIRED = Quantity(BLACK_IMAGE, "fired")
@@ -189,17 +190,16 @@ def _keys(store: Store, pair: int, units: Units) -> dict[str, Any]:
         (pair, MAP),
     )
     size = int(np.prod(units.shape))
-    keys, states, reasons = [""] * size, np.ones(size, np.uint16), list[str]()
+    keys, states, reasons = [""] * size, np.ones(size, np.uint16), dict[str, int]()
     for place, (key, status, error) in units.places(links):
         keys[place] = key[:_KEY]
         if status == DONE:
             states[place] = 0
         elif status is not None:
             reason = error or "no reason was given"
-            if reason not in reasons:
-                reasons.append(reason)
-            states[place] = 2 + reasons.index(reason)
-    return {"keys": _packed_lines(keys), "states": packed(states), "reasons": reasons}
+            reason = reason if reason in reasons or len(reasons) < _MOST_REASONS else "one of many other reasons"
+            states[place] = 2 + reasons.setdefault(reason, len(reasons))
+    return {"keys": _packed_lines(keys), "states": packed(states), "reasons": list(reasons)}
 
 
 def _settings(store: Store, pair: int, units: Units) -> list[Any]:

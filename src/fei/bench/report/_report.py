@@ -146,7 +146,7 @@ def _what_was_run(store: Store, numbers: Numbers) -> Iterator[str]:
     yield "\n| units | done | failed | not computed yet |\n| :-- | --: | --: | --: |"
     for kind in dict.fromkeys(kind for kind, _ in numbers.counts):
         counts = [numbers.counts.get((kind, status), 0) for status in ("done", "failed", "waiting")]
-        yield f"| {kind} | {' | '.join(map(str, counts))} |"
+        yield f"| {escaped(kind)} | {' | '.join(map(str, counts))} |"
     yield ""
     for note in failure_notes(numbers, numbers.failures):
         yield f"- {escaped(note)}"

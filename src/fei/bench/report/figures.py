@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fei.bench.store import Store
 
 _PANEL = 2.5  # inches in height
+_MOST_NAMES = 60  # on an axis
 _LEGEND = 0.16  # inches per line
 _ORIGINAL = Estimate(1.0, np.nan, 1.0, 1.0, 0, 0, 0)  # a map is like itself
 
@@ -73,7 +74,7 @@ def layerwise(numbers: Numbers, pair: int) -> Figure | None:
         dress(axes, y=known(metric).heading)
         names = [layer_name(quantity.layer) for quantity in inside]
         long = max(map(len, names)) > 9
-        axes.set_xticks(range(len(names)), names, rotation=35 if long else 0, ha="right" if long else "center")
+        _name(axes, names, rotation=35 if long else 0, ha="right" if long else "center")
     log_scale(panels[0], "y")
     figure.suptitle(numbers.plan.pairs[pair].name, fontsize=9, parse_math=False)
     legend(figure, list(shown.values()))
@@ -149,6 +150,12 @@ def curves(numbers: Numbers) -> Figure | None:
     return figure
 
 
+def _name(axes: Axes, names: Sequence[str], **how: Any) -> None:
+    """Name the places on an axis; of very many, some."""
+    step = 1 + len(names) // _MOST_NAMES
+    axes.set_xticks(range(0, len(names), step), names[::step], **how)
+
+
 def sanity(numbers: Numbers) -> Figure | None:
     """Similarity to the original map as a network loses its weights, stage by stage."""
     pairs = [pair for pair in range(len(numbers.plan.pairs)) if numbers.layers(pair, "sanity", "ssim")]
@@ -166,7 +173,7 @@ def sanity(numbers: Numbers) -> Figure | None:
                 _line_with_band(axes, np.arange(len(stages) + 1), [_ORIGINAL, *found], look)
             dress(axes, f"{numbers.plan.pairs[pair].name}: {known(metric).heading}")
             names = ["original", *map(layer_name, stages)]
-            axes.set_xticks(range(len(names)), names, rotation=35, ha="right")
+            _name(axes, names, rotation=35, ha="right")
             axes.set_ylim(min(axes.get_ylim()[0], -0.03), 1.04)  # a small change is to look small
     legend(figure, list(shown.values()))
     return figure

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 COSTS = ("seconds", "forwards", "backwards", "peak_bytes")
 _CONTROL = "fei-none"
 _OURS = "ours"
+_MOST_QUANTITIES = 20_000  # of all pairs: each is a column of a table
+# Places for numbers, of which a plan with many seeds and few units has too many; and bytes of numbers that are kept.
+_MOST_PLACES, _TIMES_PLACES, _MOST_BYTES = 1_000_000, 100, 1 << 28
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,20 @@ class Numbers:
         self.reduced = weak - self.ours - self.controls
         self.left_out: Counter[Quantity] = Counter()
         self._values: dict[Quantity, dict[tuple[int, int], Values]] = {}
+        self._check_places()
         self._estimates: dict[tuple[int, int, Quantity], Estimate | None] = {}
+
+    def _check_places(self) -> None:
+        """Refuse a run whose units are spread over far more images × seeds × methods than there are units."""
+        rows = self._store.rows(
+            "SELECT count(DISTINCT item) * count(DISTINCT method), count(*) FROM plan_units GROUP BY pair, kind"
+        )
+        for places, units in rows:
+            if places * len(self.plan.seeds) > _MOST_PLACES + _TIMES_PLACES * units:
+                raise DataError(
+                    f"The run in '{self._store.folder}' has {units} units for {places} × {len(self.plan.seeds)} "
+                    "places; restore the database."
+                )
 
     @cached_property
     def quantities(self) -> list[set[Quantity]]:
@@ -106,6 +122,11 @@ class Numbers:
             "SELECT DISTINCT p.pair, p.kind, s.metric, s.protocol, s.layer FROM plan_units p "
             "JOIN scores s ON s.unit = p.unit"
         )
+        if len(rows) > _MOST_QUANTITIES:
+            raise DataError(
+                f"The run in '{self._store.folder}' has measured {len(rows)} things, of which at most "
+                f"{_MOST_QUANTITIES} are told; take a plan with fewer layers."
+            )
         for pair, *quantity in rows:
             found[pair].add(Quantity(*quantity))
         return found
@@ -136,6 +157,8 @@ class Numbers:
     def values(self, pair: int, row: int, quantity: Quantity) -> Values:
         """The numbers of a method on a pair: images × seeds, in the same order for all methods."""
         if quantity not in self._values:
+            while sum(array.nbytes for some in self._values.values() for array in some.values()) > _MOST_BYTES:
+                del self._values[next(iter(self._values))]
             self._values[quantity] = self._read(quantity)
         items, seeds = self._items[pair, quantity.kind], self.plan.seeds
         return self._values[quantity].get((pair, row), np.full((len(items), len(seeds)), np.nan))
@@ -251,6 +274,7 @@ class Numbers:
         return found
 
 
-def natural(name: str) -> list[tuple[int, int | str]]:
-    """A key to sort by that takes numbers for numbers: features.8 comes before features.15."""
-    return [(0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", name) if part]
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A key to sort by that takes numbers for numbers, however long: features.8 comes before features.15."""
+    parts = [part for part in re.split(r"([0-9]+)", name) if part]
+    return [(0, len(part.lstrip("0")), part.lstrip("0")) if part[0] in "0123456789" else (1, 0, part) for part in parts]

@@ -214,7 +214,7 @@ def _pair_heads(numbers: Numbers) -> list[tuple[str, ...]]:
     return parts if len(parts) > 1 and all(len(part) == 2 for part in parts) else [(", ".join(p),) for p in parts]
 
 
-def _order(quantity: Quantity) -> tuple[bool, str, list[tuple[int, int | str]], str]:
+def _order(quantity: Quantity) -> tuple[bool, str, list[tuple[int, int, str]], str]:
     return bool(quantity.layer), quantity.protocol, natural(quantity.layer), known(quantity.metric).title
 
 

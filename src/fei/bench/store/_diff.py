@@ -49,6 +49,7 @@ def diff(first: Store, second: Store, *, most: int = 20) -> Difference:
         second: Another.
         most: How many of the largest differences to list.
     """
+    _ = first.plan, second.plan  # whose names are those of the tables, each once
     with explained(first.folder), contextlib.closing(connect_readonly(first.folder)) as sql:
         address = (second.folder / DATABASE).resolve().as_uri()
         sql.execute("ATTACH ? AS other", (f"{address}?mode=ro",))

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-_TABLE = "CREATE TABLE IF NOT EXISTS digests(unit TEXT PRIMARY KEY, content TEXT, map TEXT) WITHOUT ROWID"
+TABLE = "digests"
+MADE = f"CREATE TABLE IF NOT EXISTS {TABLE}(unit TEXT PRIMARY KEY, content TEXT, map TEXT) WITHOUT ROWID"
+"""How the table is made; that of a run is made no other way."""
 _PUT = (
     "INSERT INTO digests(unit, content, map) VALUES (?, ?, ?) "
     "ON CONFLICT(unit) DO UPDATE SET content = excluded.content, map = coalesce(excluded.map, map)"
@@ -24,14 +26,14 @@ _BATCH = 500
 
 def note_units(sql: sqlite3.Connection, keys: Iterable[str], maps: Mapping[str, str] | None = None) -> None:
     """Note the digests of units as they are in the database by now, and of maps that were written."""
-    sql.execute(_TABLE)
+    sql.execute(MADE)
     known = maps or {}
     sql.executemany(_PUT, ((key, digest, known.get(key)) for key, digest in _digests(sql, keys)))
 
 
 def note_plan(sql: sqlite3.Connection) -> None:
     """Note the digest of the plan and its links, and forget those of units that are gone."""
-    sql.execute(_TABLE)
+    sql.execute(MADE)
     sql.execute("DELETE FROM digests WHERE unit NOT IN (SELECT key FROM units)")
     sql.execute("INSERT OR REPLACE INTO meta(key, value) VALUES ('plan_digest', ?)", (_plan_digest(sql),))
 
@@ -57,7 +59,7 @@ def map_digests(sql: sqlite3.Connection) -> dict[str, str]:
 
 def forget(sql: sqlite3.Connection, units: Iterable[str], maps: Iterable[str]) -> None:
     """Remove units with all that belongs to them, and the digests of maps."""
-    sql.execute(_TABLE)
+    sql.execute(MADE)
     sql.executemany("UPDATE digests SET map = NULL WHERE unit = ?", ((key,) for key in maps))
     for key in units:
         for table, column in {"units": "key", "digests": "unit", **dict.fromkeys(_PARTS, "unit")}.items():

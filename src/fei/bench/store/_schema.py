@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from fei.bench.plan.keys import plan_key
+from fei.bench.store import _digests
 from fei.bench.units import Outcome
 
 if TYPE_CHECKING:
@@ -96,17 +97,31 @@ def lay_out(sql: sqlite3.Connection, plan: Plan) -> None:
 
 def version(sql: sqlite3.Connection) -> str | None:
     """The schema of a run; None where none was laid out yet."""
-    made = sql.execute("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'meta'").fetchall()
+    made = sql.execute(f"{_OBJECTS} AND name = 'meta'").fetchall()
     if not made:
         return None
-    if not str(made[0][0]).startswith("CREATE TABLE"):  # what is computed as it is read
+    if not _expected()[0].issuperset(made):  # what is computed as it is read
         return "?"
     found = sql.execute("SELECT value FROM meta WHERE key = 'schema'").fetchall()
-    return str(found[0][0]) if found else "?"
+    return str(found[0][0])[:20] if found else "?"
 
 
+# Maps are files of these names. What follows a zero byte, GLOB does not see.
+_NO_KEY = " OR {0} GLOB '*[^0-9A-Za-z_-]*' OR length({0}) <> length(CAST({0} AS BLOB))"
 _OBJECTS = "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+# The view `results` repeats a unit for each of its scores and each row of the plan: the bytes that this comes to, and
+# as many as there may be, in all and for each byte of the file.
+_MOST_UNFOLDED, _TIMES_UNFOLDED = 200_000_000, 200
+_UNFOLDED = """
+SELECT coalesce(sum(linked.number * max(1, coalesce(scored.number, 0)) * (100 + coalesce(named.length, 0)
+    + length(u.config) + length(u.model) + length(u.data) + length(u.item) + length(u.method)
+    + coalesce(length(u.label), 0) + coalesce(length(u.error), 0))), 0)
+FROM (SELECT unit, count(*) AS number FROM plan_units GROUP BY unit) linked JOIN units u ON u.key = linked.unit
+LEFT JOIN (SELECT unit, count(*) AS number FROM scores GROUP BY unit) scored ON scored.unit = linked.unit
+LEFT JOIN (SELECT unit, sum(length(name) + 1) AS length FROM groups GROUP BY unit) named ON named.unit = linked.unit
+"""
 _MAY_BE_NULL = {
+    "digests": {"content", "map"},
     "meta": {"value"},
     "pairs": {"data"},
     "units": {each.name for each in fields(Outcome) if each.default is not MISSING},
@@ -118,13 +133,17 @@ def flaw(sql: sqlite3.Connection) -> str | None:
     """What no run would write: other tables or triggers, damage, and cells of another type; None where all is well."""
     expected, wrong_cells = _expected()
     found = set(sql.execute(_OBJECTS))
-    if not expected <= found or any(kind == "trigger" for kind, *_ in found):
+    # others could have columns or indices that are computed as they are read; earlier versions made no digests
+    if {one for one in expected if one[1] != _digests.TABLE} - found or found - expected:
         return "its tables are not those of a run"
     if sql.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
         return "it is damaged"
-    for table, wrong in wrong_cells.items():
-        if sql.execute(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1").fetchall():  # noqa: S608
+    for _, table, _ in found:
+        if table in wrong_cells and sql.execute(f"SELECT 1 FROM {table} WHERE {wrong_cells[table]} LIMIT 1").fetchall():  # noqa: S608
             return f"its table '{table}' holds what no run writes"
+    (size,), (pages,) = (sql.execute(f"PRAGMA {what}").fetchone() for what in ("page_size", "page_count"))
+    if sql.execute(_UNFOLDED).fetchone()[0] > _MOST_UNFOLDED + _TIMES_UNFOLDED * size * pages:
+        return "its rows refer to each other without end"
     return None
 
 
@@ -132,7 +151,7 @@ def flaw(sql: sqlite3.Connection) -> str | None:
 def _expected() -> tuple[frozenset[tuple[str, str, str]], dict[str, str]]:
     """The tables, indices and views, and for each table the condition that finds a row with something wrong."""
     with closing(sqlite3.connect(":memory:")) as sql:
-        for statement in TABLES.split(";"):
+        for statement in (*TABLES.split(";"), _digests.MADE):
             sql.execute(statement)
         objects = frozenset(sql.execute(_OBJECTS))
         wrong = {}
@@ -144,7 +163,12 @@ def _expected() -> tuple[frozenset[tuple[str, str, str]], dict[str, str]]:
                     f"typeof(\"{name}\") NOT IN ('{kind.lower()}', '{'null' if name in null else kind.lower()}')"
                     for _, name, kind, *_ in columns
                 )
-    wrong["units"] += " OR key GLOB '*[^0-9A-Za-z_-]*'"  # maps are files of these names
+    for table, column in {
+        "units": "key",
+        **dict.fromkeys(("groups", "scores", "curves", "plan_units"), "unit"),
+    }.items():
+        wrong[table] += _NO_KEY.format(column)
+    wrong[_digests.TABLE] += _NO_KEY.format("unit")
     wrong["plan_units"] += "".join(
         f" OR {name} NOT BETWEEN 0 AND (SELECT count(*) FROM {name}s) - 1"  # noqa: S608
         for name in ("pair", "method")
@@ -169,7 +193,13 @@ def put_plan(sql: sqlite3.Connection, plan: Plan) -> None:
     sql.executemany("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?)", facts.items())
     for table in ("pairs", "methods", "layers"):
         sql.execute(f"DELETE FROM {table}")  # noqa: S608
-    pairs = [(index, pair.name, pair.model, pair.data) for index, pair in enumerate(plan.pairs)]
-    methods = [(index, row.label, row.name, row.group) for index, row in enumerate(plan.methods)]
-    sql.executemany("INSERT INTO pairs VALUES (?, ?, ?, ?)", pairs)
-    sql.executemany("INSERT INTO methods VALUES (?, ?, ?, ?)", methods)
+    for table, rows in plan_rows(plan).items():
+        sql.executemany(f"INSERT INTO {table} VALUES (?, ?, ?, ?)", rows)  # noqa: S608
+
+
+def plan_rows(plan: Plan) -> dict[str, list[tuple[Any, ...]]]:
+    """What a plan's pairs and methods are in their tables."""
+    return {
+        "pairs": [(index, pair.name, pair.model, pair.data) for index, pair in enumerate(plan.pairs)],
+        "methods": [(index, row.label, row.name, row.group) for index, row in enumerate(plan.methods)],
+    }

@@ -33,7 +33,7 @@ from fei.bench.store.disk import (
 )
 from fei.bench.store.outcomes import stored_json
 from fei.bench.units import DONE, FAILED, KEPT, Outcome
-from fei.common.files import replacing, settle
+from fei.common.files import open_regular, replacing, settle
 from fei.common.lock import Lock
 from fei.errors import DataError, InputError
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fei.bench.plan import Plan
 
 PLAN = "plan.toml"
+_LARGEST_PLAN = 4_000_000  # bytes that are read of it; larger plans are refused
 _PARTS = ".fei-" + "[0-9a-f]" * 16  # files that are being written, see `fei.common.files.replacing`
 
 Link = tuple[int, int, str, int, str, str]
@@ -99,7 +100,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 raise InputError(f"'{folder}' holds a run already; choose another folder, or go on with that run.")
             file = folder / PLAN
             # a plan that someone put there is theirs, unless it is the one that would be written
-            if file.exists() and file.read_bytes() != plan.text.encode():
+            if os.path.lexists(file) and _text(file) != plan.text:
                 raise InputError(f"'{file}' is there already and is not this plan; choose another folder for the run.")
             connection = connect(folder)
             undo.callback(connection.close)
@@ -153,8 +154,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
                 raise DataError(
                     f"The plan in '{self.folder}' cannot be used any more ({reason}); restore it."
                 ) from error
-            counts = self.rows("SELECT (SELECT count(*) FROM pairs), (SELECT count(*) FROM methods)")
-            if counts != [(len(plan.pairs), len(plan.methods))]:
+            if any(self.rows(f"SELECT * FROM {table}") != rows for table, rows in _schema.plan_rows(plan).items()):  # noqa: S608
                 raise DataError(f"The plan of the run in '{self.folder}' is not that of its tables; restore it.")
             beside = self.folder / PLAN
             if os.path.lexists(beside) and not self._shows(plan):
@@ -340,10 +340,11 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def _shows(self, plan: Plan) -> bool:
         """Whether the plan beside the run is this one; comments and the order of keys may differ."""
-        from fei.bench.plan import load_plan
+        from fei.bench.plan import parse_plan
 
+        text = _text(self.folder / PLAN)
         try:
-            return plan_key(load_plan(self.folder / PLAN)) == plan_key(plan)
+            return text is not None and (text == plan.text or plan_key(parse_plan(text)) == plan_key(plan))
         except InputError:
             return False
 
@@ -362,6 +363,15 @@ class Store(contextlib.AbstractContextManager["Store"]):
     def _write_plan(self, text: str) -> None:
         with replacing(self.folder / PLAN) as file:
             file.write(text.encode())
+
+
+def _text(file: Path) -> str | None:
+    """The plan beside a run; None where there is none that can be read."""
+    try:
+        with open_regular(file) as stream:
+            return stream.read(_LARGEST_PLAN).decode()
+    except (OSError, InputError, UnicodeDecodeError):
+        return None
 
 
 def _locked(folder: Path, undo: contextlib.ExitStack) -> Lock:

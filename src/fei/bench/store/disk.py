@@ -76,7 +76,7 @@ def check_files(folder: Path, *, writing: bool) -> None:
     """See that the files of a run are its own, before the database looks at any of them.
 
     SQLite completes what a journal beside the file says was begun. A journal can name another one, and then SQLite
-    deletes a file of that name; no run makes such a journal.
+    deletes a file of that name; or tell of a database far larger than there are pages for. No run makes such journals.
 
     Raises:
         InputError: If one is a link or no regular file or, to write, somebody else's.
@@ -93,10 +93,13 @@ def check_files(folder: Path, *, writing: bool) -> None:
             raise InputError(f"'{folder / name}' belongs to somebody else; work on a copy of the run.")
     journal = folder / (DATABASE + _JOURNAL)
     if journal.exists():
-        with journal.open("rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - len(_NAMES_ANOTHER)))
-            if stream.read() == _NAMES_ANOTHER:
-                raise DataError(f"'{journal}' is a journal that no run leaves behind; do not use this run.")
+        with open_regular(journal) as stream:
+            head, size = stream.read(28), os.fstat(stream.fileno()).st_size
+            stream.seek(max(0, size - len(_NAMES_ANOTHER)))
+            last = stream.read()
+        pages, page = (int.from_bytes(head[place : place + 4], "big") for place in (16, 24))
+        if last == _NAMES_ANOTHER or pages * max(page, 512) > size + (folder / DATABASE).stat().st_size:
+            raise DataError(f"'{journal}' is a journal that no run leaves behind; do not use this run.")
 
 
 def connect(folder: Path) -> sqlite3.Connection:
@@ -104,7 +107,7 @@ def connect(folder: Path) -> sqlite3.Connection:
     check_files(folder, writing=True)
     connection = sqlite3.connect(folder / DATABASE, timeout=_BUSY_SECONDS, isolation_level=None)
     try:
-        connection.execute("PRAGMA trusted_schema = OFF")
+        _bound(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
     except sqlite3.Error:
@@ -125,8 +128,7 @@ def connect_readonly(folder: Path) -> sqlite3.Connection:
             for end in ("", _JOURNAL):
                 shutil.copyfile(folder / (DATABASE + end), Path(place) / (DATABASE + end))
             return _copied(connect(Path(place)))
-    connection = _connect_readonly(folder)
-    connection.execute("PRAGMA trusted_schema = OFF")
+    connection = _bound(_connect_readonly(folder))
     return connection if is_mine((folder / DATABASE).stat()) else _copied(connection)
 
 
@@ -135,8 +137,14 @@ def _copied(connection: sqlite3.Connection) -> sqlite3.Connection:
     copy = sqlite3.connect("", isolation_level=None)
     with contextlib.closing(connection):
         connection.backup(copy)
-    copy.execute("PRAGMA trusted_schema = OFF")
-    return copy
+    return _bound(copy)
+
+
+def _bound(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """Give a database no trust, and its cells no more bytes than a kept map."""
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_MAP_BYTES)
+    return connection
 
 
 def _connect_readonly(folder: Path) -> sqlite3.Connection:

@@ -8,6 +8,7 @@ import math
 import struct
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 
 Value = int | float | str | None
 """What a cell of the table holds; None where it is neither a number nor a text."""
@@ -17,10 +18,11 @@ _STRUCTURE, _TEXT = 2, 4
 _NUMBERS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q", 13: "Q"}
 _TEXTS = {1: "latin-1", 2: "utf-8", 4: "utf-16", 16: "utf-8", 17: "utf-16"}
 _HEADER = 128
+_MOST = 100_000  # rows, or fields, of a table: ImageNet's has 1860
 
 
 def read_table(content: bytes, name: str, largest: int) -> list[dict[str, Value]]:
-    """Read the array of structures of that name: a dictionary for each; none may unpack to more than `largest` bytes.
+    """Read the array of structures of that name: a dictionary for each; it may unpack to `largest` bytes.
 
     Raises:
         ValueError: If there is no such table, or the file is damaged.
@@ -30,7 +32,9 @@ def read_table(content: bytes, name: str, largest: int) -> list[dict[str, Value]
     order = "<" if content[126:128] == b"IM" else ">"
     for kind, data in _elements(content[_HEADER:], order):
         if kind == _COMPRESSED:
-            kind, data = next(_elements(_unpacked(data, largest), order), (0, b""))
+            unpacked = _unpacked(data, largest)
+            largest -= len(unpacked)  # of all together
+            kind, data = next(_elements(unpacked, order), (0, b""))
         if kind == _MATRIX and (rows := _structures(data, order, name)) is not None:
             return rows
     raise ValueError(f"there is no table '{name}'")
@@ -72,9 +76,12 @@ def _structures(data: bytes, order: str, wanted: str) -> list[dict[str, Value]] 
     names = _next(parts)
     if not 0 < width <= len(names):
         raise ValueError("a structure without names")
+    if max(sizes, len(names) // width) > _MOST:
+        raise ValueError("a table without end")
     fields = [names[i : i + width].split(b"\0")[0].decode("latin-1") for i in range(0, len(names), width)]
     values = (_value(cell, order) for _, cell in parts)
-    rows = [dict(zip(fields, row, strict=True)) for row in zip(*[values] * len(fields), strict=False)]
+    cells = islice(zip(*[values] * len(fields), strict=False), sizes + 1)
+    rows = [dict(zip(fields, row, strict=True)) for row in cells]
     if len(rows) != sizes:
         raise ValueError(f"a table of {sizes} rows has {len(rows)}")
     return rows

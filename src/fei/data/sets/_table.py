@@ -35,6 +35,7 @@ def load_csv(location: str, spec: str) -> Dataset:
         raise InputError(f"There is no table '{file}'; check the path.")
     rows = _read(file)
     classes = _classes(rows, file)
+    places = {name: place for place, name in enumerate(classes or ())}
     merged: dict[str, list[_Row]] = {}
     for row in rows:
         earlier = merged.setdefault(row.name, [])
@@ -47,7 +48,7 @@ def load_csv(location: str, spec: str) -> Dataset:
     for name, same in merged.items():
         path, label = file.parent / name, same[0].label
         if os.path.isfile(path):
-            index = None if not label else int(label) if classes is None else classes.index(label)
+            index = None if not label else int(label) if classes is None else places[label]
             items.append(Item(path, name, index, tuple(row.box for row in same if row.box)))
         else:
             problems.append(absent(path, file, same[0].line))

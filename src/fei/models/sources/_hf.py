@@ -52,6 +52,7 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
                 after.callback(logging.enable_progress_bar)
             logging.set_verbosity_error()
             logging.disable_progress_bar()
+            _refuse_kernels(folder / "config.json", name)
             config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
             processor = transformers.AutoImageProcessor.from_pretrained(folder, trust_remote_code=False).to_dict()
             if is_image_text(config):
@@ -71,6 +72,17 @@ def load_from_hf(name: str, checkpoint: Checkpoint | None) -> Classifier:
         needed = "it must be an image classifier that transformers knows without code of its own"
         raise ModelError(f"The model '{name}' cannot be loaded ({in_brief(error)}); {needed}.") from error
     return load_checkpoint(classifier, checkpoint, changed)
+
+
+def _refuse_kernels(file: Path, name: str) -> None:
+    """Refuse a configuration that has transformers fetch code from the hub for some of its layers."""
+    rest: list[Any] = [json.loads(file.read_text(encoding="utf-8"))]
+    while rest:
+        value = rest.pop()
+        rest += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        for key in value if isinstance(value, dict) else ():
+            if "implementation" in key and "/" in str(value[key]):
+                raise ModelError(f"The model '{name}' names code in '{key}' of its config.json; take that line out.")
 
 
 def _has_safetensors(folder: Path) -> bool:
