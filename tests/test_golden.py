@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 STORED = golden.load()
 # Masks that start as equal as round-off lets them be, and a ranking of them; noise that is drawn in single precision.
 # KernelSHAP's least squares weigh two of the rows a million times as much as the others.
-LOOSE = {"method extremal-perturbation": 1e-3, "sensitivity": 1e-5, "method kernel-shap": 1e-5}
+LOOSE = {"method extremal-perturbation": 1e-2, "sensitivity": 1e-5, "method kernel-shap": 1e-5}
 
 
 def release(version):
