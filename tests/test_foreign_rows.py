@@ -134,6 +134,18 @@ def test_a_long_text_that_every_row_has(run):
     refused(run, "its rows refer to each other without end")
 
 
+def test_long_names_that_every_score_has(run):
+    change(
+        run,
+        (
+            "INSERT INTO plan_units VALUES (0, 0, ?, 0, 'map', ?)",
+            *[("9" * 5000 + str(i), "a" * 32) for i in range(100)],
+        ),
+        ("INSERT INTO scores VALUES (?, ?, '', '', 0.5)", *[("a" * 32, f"m{i}") for i in range(1000)]),
+    )
+    refused(run, "its rows refer to each other without end")
+
+
 def test_places_without_units(tmp_path):
     run = make_run(tmp_path / "run", parse_plan(TEXT.format(f"seeds = {list(range(10_000))}")))
     rows = [(f"i{i}", "a" * 32) for i in range(1000)]

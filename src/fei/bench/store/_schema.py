@@ -113,10 +113,11 @@ _OBJECTS = "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
 # as many as there may be, in all and for each byte of the file.
 _MOST_UNFOLDED, _TIMES_UNFOLDED = 200_000_000, 200
 _UNFOLDED = """
-SELECT coalesce(sum(linked.number * max(1, coalesce(scored.number, 0)) * (100 + coalesce(named.length, 0)
-    + length(u.config) + length(u.model) + length(u.data) + length(u.item) + length(u.method)
-    + coalesce(length(u.label), 0) + coalesce(length(u.error), 0))), 0)
-FROM (SELECT unit, count(*) AS number FROM plan_units GROUP BY unit) linked JOIN units u ON u.key = linked.unit
+SELECT coalesce(sum(max(1, coalesce(scored.number, 0)) * (linked.length + linked.number * (100
+    + coalesce(named.length, 0) + length(u.config) + length(u.model) + length(u.data) + length(u.method)
+    + coalesce(length(u.label), 0) + coalesce(length(u.error), 0)))), 0)
+FROM (SELECT unit, count(*) AS number, sum(length(item)) AS length FROM plan_units GROUP BY unit) linked
+JOIN units u ON u.key = linked.unit
 LEFT JOIN (SELECT unit, count(*) AS number FROM scores GROUP BY unit) scored ON scored.unit = linked.unit
 LEFT JOIN (SELECT unit, sum(length(name) + 1) AS length FROM groups GROUP BY unit) named ON named.unit = linked.unit
 """
