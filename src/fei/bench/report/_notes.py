@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fei.bench.report.tables import Table
 
 _SAME_ON_LINEAR_HEADS = {"gradcam", "xgradcam", "fgvce"}
+_READ = 3  # digits after the point that a reader compares
 _MOST_COLUMNS = 8  # for which the baselines are named
 _MOST_NAMED = 3  # failed units of a method, with one reason
 
@@ -99,14 +100,19 @@ def _marks(table: Table, numbers: Numbers, rows: Sequence[int]) -> list[str]:
 def _equal(table: Table, numbers: Numbers, rows: Sequence[int]) -> list[str]:
     """Which rows have the same numbers throughout, and why, where that is known."""
     groups: dict[tuple[float | None, ...], list[int]] = {}
+    exact: dict[int, tuple[float | None, ...]] = {}
     for row, cells in zip(rows, table.cells, strict=True):
-        groups.setdefault(tuple(None if cell is None else cell.estimate.mean for cell in cells), []).append(row)
+        exact[row] = tuple(None if cell is None else cell.estimate.mean for cell in cells)
+        known = numbers.plan.methods[row].name in _SAME_ON_LINEAR_HEADS
+        means = (mean if mean is None or not known else round(mean, _READ) for mean in exact[row])
+        groups.setdefault(tuple(means), []).append(row)
     texts = []
     for alike in (group for means, group in groups.items() if len(group) > 1 and any(means)):
         methods = [numbers.plan.methods[row] for row in alike]
         why = "their maps rank the pixels in the same way"
         if {method.name for method in methods} <= _SAME_ON_LINEAR_HEADS:
             why = "on a network that ends in pooling and one linear layer they are the same map, whatever the image"
+            why += "" if len({exact[row] for row in alike}) == 1 else ", and nearly so on one that nearly does"
         texts.append(f"{' and '.join(method.label for method in methods)} have equal numbers: {why}.")
     return texts
 
