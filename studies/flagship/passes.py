@@ -1,4 +1,4 @@
-"""The flagship in fewer passes: what it was, what it is, and the preview, on photographs that chose none of them.
+"""The flagship in fewer passes: as it is, with masks that share a field, and the preview, on photographs that chose none.
 
     python studies/flagship/passes.py NETWORK PHOTOGRAPHS --name NAME --count 20 --scores FILE
 
@@ -24,8 +24,8 @@ CHOSE = 8  # photographs that settings were chosen on
 _COMMON: dict[str, Any] = {"preset": "fei", "smooth": 3.0}
 _TURNS = {"nesting": "shared", "tries": 3}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "before": _COMMON | {"nesting": "independent", "steps": 20, "coarse": 3.0},
-    "now": _COMMON | _TURNS | {"steps": 11, "coarse": 24.0},
+    "fei": _COMMON | {"nesting": "independent", "steps": 20, "coarse": 3.0},
+    "shared": _COMMON | _TURNS | {"steps": 11, "coarse": 24.0},
     "preview": _COMMON | _TURNS | {"steps": 3, "coarse": 24.0},
 }
 
