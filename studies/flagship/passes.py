@@ -1,4 +1,4 @@
-"""The flagship in fewer passes: as it is, with masks that share a field, and the preview, on photographs that chose none.
+"""The flagship in fewer passes: as it is, with masks that share a field, and the preview, on photographs of neither.
 
     python studies/flagship/passes.py NETWORK PHOTOGRAPHS --name NAME --count 20 --scores FILE
 
