@@ -1,0 +1,363 @@
+"""What is measured next: within a budget, by what it costs and what it can still decide.
+
+It is a race. Methods are begun in the order of their cost, each on the same few images; then those that can still be
+recommended go on to more images with the questions that are still open. A method is dropped where it fails an essential
+question and another one fails none, or where another one is better and no slower; what is left of the time in the end
+goes to those too. Nothing is begun that would not be ready in time.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fei.auditing import thresholds
+from fei.auditing.costs import Costs
+from fei.auditing.measured import Measured
+from fei.auditing.questions import CONTROLS, STEPS, Question
+from fei.auditing.verdicts import FAIL, MARKS, PASS, UNKNOWN, Verdict, judge, lead
+from fei.bench.units import BLACK_IMAGE, Outcome
+from fei.progress import span
+
+_LOOK_AGAIN = 1.0  # seconds between two looks at what is decided
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step for one method: on which image, or the number of the trial."""
+
+    method: str
+    name: str
+    item: str
+
+
+@dataclass
+class Race:
+    """The methods of an audit and how far they are.
+
+    Args:
+        methods: Names, of those to be judged; controls come besides.
+        items: The images, in the order in which they are taken.
+        questions: What is asked.
+        with_masks: The methods that black images can be asked of.
+        measured: What is known; others add to it.
+        costs: What steps take.
+        deadline: When the last step must be ready, by the clock.
+        clock: Tells the time in seconds.
+        tell: Is told in words what has been decided.
+        workers: How many steps are computed at a time.
+
+    Attributes:
+        dropped: Why a method is measured no further before the others are decided.
+        left_out: Why a method was not begun, or not finished.
+        table: The verdicts so far.
+    """
+
+    methods: Sequence[str]
+    items: Sequence[str]
+    questions: Sequence[Question]
+    with_masks: Sequence[str]
+    measured: Measured
+    costs: Costs
+    deadline: float
+    clock: Callable[[], float]
+    tell: Callable[[str], None] = lambda text: None
+    workers: int = 1
+    dropped: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    table: dict[tuple[str, str], Verdict] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._started = self.clock()
+        self._given: set[Step] = set()
+        self._under_way: dict[Step, float] = {}
+        self._arrivals: list[float] = []
+        self._failures: Counter[tuple[str, str]] = Counter()
+        self._place = {item: place for place, item in enumerate(self.items)}
+        self._waiting = sorted(self.methods, key=self.costs.of_map)
+        self._begun: list[str] = []
+        self._sure: dict[tuple[str, str], Verdict] = {}
+        self._looked = float("-inf")
+        self._steps = {step for question in self.questions for step in question.steps}
+        self._no_scores = False
+        self._warm = False
+        for method in (*self.methods, *CONTROLS):
+            if any(self.measured.groups.get((method, item)) for item in self.items):
+                self._warm_up(method)
+        self.look()
+
+    def _warm_up(self, method: str) -> None:
+        """What is there from before is taken as begun: it costs nothing."""
+        if method in self._waiting:
+            self._waiting.remove(method)
+            self._begun.append(method)
+
+    # What comes next
+
+    def next(self) -> Step | None:
+        """The next step; None where nothing can be decided any more in the time that is left."""
+        if self.clock() - self._looked >= _LOOK_AGAIN:
+            self.look()
+        step = self._choose()
+        if step is not None:
+            self._given.add(step)
+            self._under_way[step] = self.clock()
+        return step
+
+    def came(self, outcome: Outcome) -> None:
+        """A step is ready; its numbers are in `measured` already."""
+        now, trial = self.clock(), outcome.kind == BLACK_IMAGE
+        fitting = [
+            step
+            for step in self._under_way
+            if (step.method, step.item, step.name == "black") == (outcome.method, outcome.item, trial)
+        ]
+        ready = [step for step in fitting if set(STEPS[step.name]) <= set(outcome.groups)]
+        if not fitting:
+            return
+        step = (ready or fitting)[0]
+        begun = self._under_way.pop(step)
+        if len(self._arrivals) >= self.workers:  # it began when a worker became free
+            begun = max(begun, self._arrivals[-self.workers])
+        self._arrivals.append(now)
+        if ready and self._warm:  # the first one also loads the network
+            self.costs.learn(step.method, step.name, now - begun)
+        self._warm = True
+        if not ready:
+            self._fail(step, outcome.error or "it failed")
+
+    def forget(self, step: Step) -> None:
+        """Nothing will come of a step."""
+        self._under_way.pop(step, None)
+
+    def _fail(self, step: Step, reason: str) -> None:
+        """One image may be at fault, two are not: then the step is not tried again."""
+        self._failures[step.method, step.name] += 1
+        done = any(self.measured.has(step.method, item, step.name) for item in self.items)
+        if self._failures[step.method, step.name] > 1 and not done:
+            self.measured.reasons[step.method, step.name] = reason
+            if step.name == "map" and step.method in self.methods:
+                self.left_out.setdefault(step.method, f"it cannot be used here: {reason}")
+
+    def _choose(self) -> Step | None:
+        survey = self._first(CONTROLS[0], "survey", thresholds.FEWEST) if "score" in self._steps else None
+        if survey is not None and self._fits([(CONTROLS[0], "survey")]):
+            return survey
+        self._admit(thresholds.BREADTH.value)
+        step = self._best()
+        if step is None and self._admit(1.0):
+            step = self._best()
+        return step
+
+    def _best(self) -> Step | None:
+        """The most urgent step that would be ready in time."""
+        found: list[tuple[tuple[int, ...], Step]] = []
+        order = {method: place for place, method in enumerate(self.standing())}
+        for method in self._begun:
+            if method in self.left_out:
+                continue
+            for name in ("map", "class", "weights", "score", "black"):
+                step = self._wanted(method, name)
+                if step is not None:
+                    found.append((self._urgency(step, order), step))
+        for _, step in sorted(found, key=lambda one: one[0]):
+            needed = self._with_controls(step)
+            if self._fits([(each.method, each.name) for each in needed]):
+                return needed[0]
+        return None
+
+    def _wanted(self, method: str, name: str) -> Step | None:
+        """The next step of this name, if it can still decide something."""
+        if (method, name) in self.measured.reasons or name not in self._steps:
+            return None
+        if name == "black" and method not in self.with_masks:
+            return None
+        if name == "score" and not self._scores_fit():
+            return None
+        step = self._first(method, name, thresholds.TRIALS if name == "black" else len(self.items))
+        if step is None or (name not in ("map", "black") and not self._mapped(method, step.item)):
+            return None
+        asked = [question.name for question in self.questions if name in question.steps]
+        level = self._level(step)
+        open_ = any(self._sure.get((method, each), _OPEN).answer == UNKNOWN for each in asked)
+        if level == 0 or open_:
+            return step
+        racing = name in ("map", "score") and method not in self.dropped and self._racing()
+        return step if racing and "score" in self._steps else None
+
+    def _mapped(self, method: str, item: str) -> bool:
+        return self.measured.has(method, item, "map") or Step(method, "map", item) in self._given
+
+    def _first(self, method: str, name: str, most: int) -> Step | None:
+        places = [str(number) for number in range(thresholds.TRIALS)] if name == "black" else self.items
+        for item in places[:most]:
+            step = Step(method, name, item)
+            if step not in self._given and not self.measured.has(method, item, name):
+                return step
+        return None
+
+    def _level(self, step: Step) -> int:
+        place = int(step.item) if step.name == "black" else self._place[step.item]
+        return bisect.bisect_right(thresholds.LADDER, place)
+
+    def _urgency(self, step: Step, order: dict[str, int]) -> tuple[int, ...]:
+        """First steps first; then what is open of those that can still be recommended; the dropped ones last."""
+        level = self._level(step)
+        late = int(step.method in self.dropped or (level == 0 and not self._in_time(self._rest(step.method))))
+        scored = int(step.name in ("score", "black"))
+        place = int(step.item) if step.name == "black" else self._place[step.item]
+        if level == 0:
+            # all images of a method for the quick questions; image by image for the scores, which are compared
+            rest = (place, self._begun.index(step.method)) if scored else (self._begun.index(step.method), place)
+            return (late, 0, scored, *rest)
+        asked = [question.name for question in self.questions if step.name in question.steps]
+        decided = int(all(self._sure.get((step.method, each), _OPEN).answer != UNKNOWN for each in asked))
+        return (late, 1 + decided, level, order[step.method], scored, place)
+
+    def _with_controls(self, step: Step) -> list[Step]:
+        """A score is worth something beside those of the controls on the same image, which come first."""
+        if step.name != "score":
+            return [step]
+        needed = [Step(control, "score", step.item) for control in CONTROLS if control != step.method]
+        missing = [
+            each for each in needed
+            if each not in self._given and not self.measured.has(each.method, each.item, "score")
+            and (each.method, "score") not in self.measured.reasons
+        ]  # fmt: skip
+        return [*missing, step]
+
+    # The budget
+
+    def _fits(self, steps: Sequence[tuple[str, str]]) -> bool:
+        seconds = sum(self.costs.of(*step) for step in steps)
+        waiting = max((self.costs.of(step.method, step.name) for step in self._under_way), default=0.0)
+        return self.clock() + seconds + waiting <= self.deadline
+
+    def _scores_fit(self) -> bool:
+        """Whether scores of enough images for an answer fit into the time, of the controls and one method."""
+        if self._no_scores:
+            return False
+        if any(step.name == "score" for step in self._given):
+            return True
+        done = min(
+            (sum(self.measured.has(c, item, "score") for item in self.items[: thresholds.FEWEST]) for c in CONTROLS),
+            default=0,
+        )
+        rows = (len(CONTROLS) + 1) * (thresholds.FEWEST - done)
+        self._no_scores = not self._in_time(rows * self.costs.of("", "score"))
+        return not self._no_scores
+
+    def _in_time(self, seconds: float, share: float = 1.0) -> bool:
+        end = self._started + share * (self.deadline - self._started)
+        return self.clock() + seconds / self.workers <= end
+
+    def first_round(self, method: str, *, scores: bool = True) -> float:
+        """Seconds that a method takes on the first images."""
+        names = [n for n in ("map", "class", "weights", "score") if n in self._steps and (scores or n != "score")]
+        seconds = sum(self.costs.of(method, name) for name in names)
+        if scores and "black" in self._steps and method in self.with_masks:
+            seconds += self.costs.of(method, "black")
+        return thresholds.FEWEST * seconds
+
+    def _open_seconds(self) -> float:
+        """What the first round of those that have begun still takes, with the controls'."""
+        scores = "score" in self._steps and self._scores_fit()
+        steps = [(method, name) for method in self.begun for name in ("map", "class", "weights")]
+        steps += [(method, "score") for method in (*self.begun, *CONTROLS) if scores]
+        return sum(self._left(*step) * self.costs.of(*step) for step in steps if step[1] in self._steps)
+
+    def _rest(self, method: str) -> float:
+        """What the quick questions of the first round still take of a method."""
+        names = [name for name in ("map", "class", "weights") if name in self._steps]
+        return sum(self._left(method, name) * self.costs.of(method, name) for name in names)
+
+    def _left(self, method: str, name: str) -> int:
+        """How many first images are still to do."""
+        return sum(
+            Step(method, name, item) not in self._given and not self.measured.has(method, item, name)
+            for item in self.items[: thresholds.FEWEST]
+        )
+
+    def _admit(self, share: float) -> bool:
+        """Begin methods as long as their first round fits into a share of the budget; whether one was begun."""
+        begun = False
+        while self._waiting:
+            method = self._waiting[0]
+            scores = "score" in self._steps and self._scores_fit()
+            seconds = self.first_round(method, scores=scores)
+            first = not self._begun and self._in_time(seconds)
+            if not (first or self._in_time(seconds + self._open_seconds(), share)):
+                break
+            self._begun.append(self._waiting.pop(0))
+            begun = True
+        return begun
+
+    def leave_out(self) -> None:
+        """Say why methods were not begun, once the race is over."""
+        for method in self._waiting:
+            seconds = self.first_round(method)
+            self.left_out[method] = (
+                f"not begun: about {span(self.costs.of_map(method))} per map, so {span(seconds)} more would be needed"
+            )
+
+    @property
+    def begun(self) -> list[str]:
+        """The methods that were measured."""
+        return [method for method in self._begun if method not in self.left_out]
+
+    # What is decided
+
+    def look(self) -> None:
+        """See what is decided by now, and who can no longer be recommended."""
+        self._looked = self.clock()
+        table = self._judged(thresholds.ALPHA.value)
+        self._sure = self._judged(thresholds.SURE.value)
+        for (method, name), verdict in table.items():
+            known = self.table.get((method, name), _OPEN).answer
+            if verdict.answer in (PASS, FAIL) and verdict.answer != known:
+                self.tell(f"{method}: {name} {MARKS[verdict.answer]}")
+        self.table = table
+        clean = [method for method in self.begun if not self._failed(method, self._sure)]
+        for method in self.begun:
+            reason = self._beaten(method, clean)
+            if reason and method not in self.dropped:
+                self.dropped[method] = reason
+                self.tell(f"{method} is dropped: {reason}")
+
+    def _judged(self, alpha: float) -> dict[tuple[str, str], Verdict]:
+        return judge(self.measured, self.begun, self.questions, self.items, alpha=alpha, with_masks=self.with_masks)
+
+    def _failed(self, method: str, table: dict[tuple[str, str], Verdict]) -> list[str]:
+        essential = [question.name for question in self.questions if question.essential]
+        return [name for name in essential if table.get((method, name), _OPEN).answer == FAIL]
+
+    def _beaten(self, method: str, clean: Sequence[str]) -> str | None:
+        """Why a method cannot be recommended any more."""
+        failed, others = self._failed(method, self._sure), [other for other in clean if other != method]
+        if failed and others:
+            return f"it fails {' and '.join(failed)}, and {others[0]} fails nothing so far"
+        for other in others:
+            ahead, p, _ = lead(self.measured, other, method, self.items)
+            if ahead > 0 and p <= thresholds.SURE.value and self.costs.of_map(other) <= self.costs.of_map(method):
+                return f"{other} is better (insertion − deletion {ahead:+.3f}) and no slower"
+        return None
+
+    def _racing(self) -> bool:
+        """Whether more than one method can still be recommended."""
+        return sum(method not in self.dropped for method in self.begun) > 1
+
+    def standing(self) -> list[str]:
+        """The methods that were measured, the best first: fewest fails, fewest open questions, largest gain."""
+
+        def place(method: str) -> tuple[int, int, float]:
+            essential = [question.name for question in self.questions if question.essential]
+            answers = [self.table.get((method, name), _OPEN).answer for name in essential]
+            gains = list(self.measured.gains(method, self.items).values())
+            return answers.count(FAIL), answers.count(UNKNOWN), -(sum(gains) / len(gains) if gains else 0.0)
+
+        return sorted(self.begun, key=place)
+
+
+_OPEN = Verdict(UNKNOWN, 0, 0.0, 0.0, 0.0, 0.0)

@@ -1,0 +1,61 @@
+"""All limits of an audit, each with its reason.
+
+They were fixed on every other photograph of the folder `imagenet/` of the test assets (SqueezeNet, EfficientNet-Lite0 and
+MobileNetV1), before an audit was shown with any other photograph; see docs/audit.md for the numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A number that decides something, and why it is this one."""
+
+    value: float
+    reason: str
+
+
+CLASS = Limit(
+    0.3,
+    "ρ between seeds minus ρ with the map of an absent class: 0 for maps that ignore the class; class activation maps and "
+    "fei have .6 to 1.2, guided backprop about 0",
+)
+WEIGHTS = Limit(
+    0.3,
+    "ρ between seeds minus ρ after the classifier is redrawn: 0 for maps that ignore the weights; the same limit as for "
+    "the class, since it is the same scale",
+)
+SEED = Limit(0.9, "ρ between two seeds, and so between two references where they are drawn: the limit of fei trust")
+CONTROLS = Limit(0.0, "insertion − deletion, minus that of the strongest control on the same images: more than nothing")
+SCORE = Limit(
+    0.1,
+    "(insertion − deletion) / φ over references that no method optimises with: random orders of pixels have 0 ± .03, and "
+    "less than a tenth of the score is no use to a reader",
+)
+INSIDE = Limit(0.0, "cosine of activations, minus that of the strongest control on the same images: more than nothing")
+BLACK = Limit(
+    0.2,
+    "share of black images in which it finds a class: FEI's rules found none to 3 %, masks without a rule any class",
+)
+
+ALPHA = Limit(0.05, "share of the given verdicts that are expected to be wrong, over the whole table")
+SURE = Limit(0.01, "the same share, below which a question is no longer measured and a method is dropped early")
+FEWEST = 5
+"""Images, or trials, that a verdict needs: with fewer the interval says more about its own formula than about the mean."""
+
+LADDER = (FEWEST, 8, 12, 18, 27, 40, 60, 90, 135, 200)
+"""How many images are looked at before what is clear is left alone; the last is the most that an audit takes."""
+TRIALS = 24
+"""Black images at most: if none of them fires, the rate is below .2 at the strictest level."""
+BREADTH = Limit(0.6, "share of the budget after which no further method is begun while others are undecided")
+LOOKED_AT = 32
+"""Images that the network's answers are looked at before anything is measured."""
+
+IGNORED = Limit(1e-4, "share of the range of the logits: rounding moves them less than that, a pixel that is read more")
+DECIDES = Limit(
+    0.5,
+    "mean share of the score that is lost with one sixteenth of the image, the same in all photographs, of two classes",
+)
+LINEAR = Limit(1e-3, "parts of the change of a logit that do not add up: rounding is below, networks with layers above")
