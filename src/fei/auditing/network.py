@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,10 +13,10 @@ from fei.data import Item
 from fei.errors import DataError, InputError
 from fei.metrics.reliance import CELLS, cell_name
 from fei.models import Classifier
-from fei.service import look
+from fei.service import Look, look
 
-_CHANCE = 0.05  # of being right as often by luck
-_NO_CONFIDENCE = 1.5  # times the probability that each class has where nothing is known
+_CHANCE, _CLEAR = 0.05, 0.001  # of being right as often by luck: to be refused, and to look no further
+_NO_CONFIDENCE = 1.2  # times the probability that each class has where nothing is known
 
 
 @dataclass(frozen=True)
@@ -55,47 +54,61 @@ def first_look(model: Classifier, items: Sequence[Item], classes: int | None) ->
     few = thresholds.FEWEST
     if len(items) < few:
         raise InputError(
-            f"An audit of {len(items)} image{'' if len(items) == 1 else 's'} could answer nothing; give at least {few}, "
-            "better 20 or more."
+            f"An audit of {len(items)} image{'' if len(items) == 1 else 's'} could answer nothing; give at least "
+            f"{few}, better 20 or more."
         )
-    seen, lost = [], []
-    for item in items[: thresholds.LOOKED_AT]:
+    seen: list[Look] = []
+    hits: list[bool] = []  # of images whose class is known
+    lost = []
+    enough, most = thresholds.LOOKED_AT
+    for item in items[:most]:
         try:
-            seen.append((item, look(model, item.path)))
+            seen.append(look(model, item.path))
         except (DataError, InputError):
             lost.append(item.id)
+            continue
+        if item.label is not None and classes in (None, len(seen[-1].probabilities)):
+            hits.append(seen[-1].guesses[0].index == item.label)
+        if len(seen) >= enough and _what_is_wrong(seen, hits, _CLEAR) is None:
+            break
     if len(seen) < few:
         raise InputError(f"Only {len(seen)} of {len(items)} images can be read; give at least {few} that can.")
-    count = len(seen[0][1].probabilities)
-    predicted = Counter(int(each.probabilities.argmax()) for _, each in seen)
-    truths = [(item.label, int(each.probabilities.argmax())) for item, each in seen if item.label is not None]
-    known = truths if classes in (None, count) else []
-    right = sum(truth == guess for truth, guess in known) if known else None
-    confidence = float(np.mean([float(each.probabilities.max()) for _, each in seen]))
-    _refuse_chance(right, len(known), count, confidence, len(seen))
-    if len(predicted) < 2:
-        label = model.label(next(iter(predicted)))
-        raise InputError(
-            f"The network sees one class only, '{label}', in all {len(seen)} images; give images of at least two classes "
-            "that it tells apart."
-        )
-    seconds = float(np.median([each.seconds for _, each in seen]))
-    return FirstLook(len(seen), right, len(predicted), confidence, seconds, tuple(lost))
+    if (wrong := _what_is_wrong(seen, hits, _CHANCE)) is not None:
+        raise InputError(wrong)
+    return FirstLook(
+        len(seen),
+        sum(hits) if hits else None,
+        len({each.guesses[0].index for each in seen}),
+        float(np.mean([each.guesses[0].probability for each in seen])),
+        float(np.median([each.seconds for each in seen])),
+        tuple(lost),
+    )
 
 
-def _refuse_chance(right: int | None, known: int, count: int, confidence: float, images: int) -> None:
+def _what_is_wrong(seen: Sequence[Look], hits: Sequence[bool], luck: float) -> str | None:
+    """Why no audit can be made of these images: what is wrong, and what to give instead."""
     from scipy.stats import binom
 
-    if right is not None and binom.sf(right - 1, known, 1 / count) > _CHANCE:
-        raise InputError(
-            f"The network is right on {right} of {known} images, which is chance for {count} classes, as with random "
-            "weights; give its trained weights, images and labels that belong to it, or more images."
+    count, images = len(seen[0].probabilities), len(seen)
+    confidence = float(np.mean([each.guesses[0].probability for each in seen]))
+    if hits and binom.sf(sum(hits) - 1, len(hits), 1 / count) > luck:
+        return (
+            f"The network is right on {sum(hits)} of {len(hits)} images, which is chance for {count} classes, as with "
+            "random weights; give its trained weights, images and labels that belong to it, or more images."
         )
-    if confidence < min(1.0, _NO_CONFIDENCE / count):
-        raise InputError(
+    if not hits and confidence < _NO_CONFIDENCE / count:
+        return (
             f"The network gives the predicted class {confidence:.2%} on {images} images, hardly more than each of "
-            f"{count} classes has by chance, as with random weights; give its trained weights, or images it was made for."
+            f"{count} classes has by chance, as with random weights; give its trained weights, or images that it was "
+            "made for."
         )
+    guesses = {each.guesses[0].label for each in seen}
+    if len(guesses) < 2:
+        return (
+            f"The network sees one class only, '{guesses.pop()}', in all {images} images; give images of at least two "
+            "classes that it tells apart."
+        )
+    return None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fei import __version__
+from fei.auditing.questions import PROTOCOL
 from fei.auditing.recommendation import disagreement
 from fei.auditing.result import Audit
 from fei.auditing.verdicts import FAIL
@@ -94,15 +95,17 @@ def _pictures(
     if audit.recommended is not None and (gains := audit.measured.gains(audit.recommended, common)):
         worst = min(gains, key=lambda item: gains[item])
         picked.append((worst, "worst", gains[worst]))
-    found, pages = [], []
+    options = audit.asked["options"]
+    made = {method: create(method, **options.get(method, {})) for method in chosen}
+    inquiry = Inquiry(classifier, made, audit.asked["seed"], protocol=get(PROTOCOL))
+    found: list[dict[str, Any]] = []
+    pages = []
     for item, why, value in picked:
         try:
             seen = look(classifier, paths[item])
         except FEIError:  # gone by now
             continue
-        inquiry = Inquiry(classifier, {m: create(m, **audit.asked["options"].get(m, {})) for m in chosen}, audit.asked["seed"],
-                          protocol=get("held-out"))  # fmt: skip
-        if why == "disagree" or item not in apart or item not in [one["item"] for one in found]:
+        if item not in [one["item"] for one in found]:
             pages.append(inquiry.shown(seen, [_panel(audit, method, item, maps) for method in chosen]))
         found.append(_picture(audit, item, why, value, seen, {method: maps[method, item] for method in chosen}))
     return found, pages
@@ -173,7 +176,7 @@ def _evaluation(audit: Audit, method: str, item: str, target: Target) -> Evaluat
             torch.tensor(shares, dtype=torch.float64),
             torch.tensor([values]),
             torch.tensor([scores[name]]),
-            "held-out/1",
+            PROTOCOL,
             torch.tensor([scores.get("ties", 0.0)]),
             name == "insertion",
         )

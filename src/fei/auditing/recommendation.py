@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fei.auditing.costs import short
 from fei.auditing.measured import Measured
 from fei.auditing.questions import Question
 from fei.auditing.verdicts import FAIL, NONE, PASS, UNKNOWN, Table
-from fei.progress import span
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def recommend(
     n = max(table[best, question.name].n for question in questions)
     asked = sum(table[best, question.name].answer != NONE for question in questions)
     cost = measured.cost(best)
-    how_long = "" if cost is None else f" and takes {_short(cost)} per map"
+    how_long = "" if cost is None else f" and takes {short(cost)} per map"
     first = f"Use {best} on this network: it passes {len(passed)} of {asked} questions on {n} images{how_long}."
     return Recommendation(best, (first, _besides(best, open_, standing, table, questions, left_out)), by_question)
 
@@ -140,7 +140,3 @@ def disagreement(maps: Sequence[np.ndarray]) -> float:
 
 def _joined(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def _short(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds < 10 else span(seconds)

@@ -99,7 +99,7 @@ def audit(
     classifier = (model if isinstance(model, Classifier) else models.load(spec)).to(choose_device(device)).eval()
     dataset = datasets.load(str(data))
     items = _draw(dataset, seed)
-    say(f"looking at {min(len(items), thresholds.LOOKED_AT)} of {len(dataset)} images")
+    say(f"looking at the first of {len(dataset)} images")
     seen = first_look(classifier, items, None if dataset.classes is None else len(dataset.classes))
     items = [item for item in items if item.id not in seen.unreadable]
     chosen = _methods(classifier, methods, options or {})

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fei.auditing import thresholds
-from fei.auditing.costs import Costs
+from fei.auditing.costs import Costs, short
 from fei.auditing.measured import Measured
 from fei.auditing.questions import CONTROLS, STEPS, Question
 from fei.auditing.verdicts import FAIL, MARKS, PASS, UNKNOWN, Verdict, judge, lead
 from fei.bench.units import BLACK_IMAGE, Outcome
 from fei.progress import span
 
+_QUICK = ("map", "class", "weights")  # steps of the quick questions
 _LOOK_AGAIN = 1.0  # seconds between two looks at what is decided
 
 
@@ -81,7 +82,7 @@ class Race:
         self._sure: dict[tuple[str, str], Verdict] = {}
         self._looked = float("-inf")
         self._steps = {step for question in self.questions for step in question.steps}
-        self._no_scores = False
+        self._scored: set[str] = set()
         self._warm = False
         for method in (*self.methods, *CONTROLS):
             if any(self.measured.groups.get((method, item)) for item in self.items):
@@ -142,12 +143,9 @@ class Race:
                 self.left_out.setdefault(step.method, f"it cannot be used here: {reason}")
 
     def _choose(self) -> Step | None:
-        survey = self._first(CONTROLS[0], "survey", thresholds.FEWEST) if "score" in self._steps else None
-        if survey is not None and self._fits([(CONTROLS[0], "survey")]):
-            return survey
-        self._admit(thresholds.BREADTH.value)
+        self._admit()
         step = self._best()
-        if step is None and self._admit(1.0):
+        if step is None and self._admit_one():
             step = self._best()
         return step
 
@@ -155,40 +153,48 @@ class Race:
         """The most urgent step that would be ready in time."""
         found: list[tuple[tuple[int, ...], Step]] = []
         order = {method: place for place, method in enumerate(self.standing())}
-        for method in self._begun:
-            if method in self.left_out:
-                continue
-            for name in ("map", "class", "weights", "score", "black"):
-                step = self._wanted(method, name)
-                if step is not None:
-                    found.append((self._urgency(step, order), step))
+        self._scored = self._with_scores()
+        survey = self._first(CONTROLS[0], "survey", thresholds.FEWEST) if self._scored else None
+        if survey is not None:
+            found.append(((0, 0, 1), survey))
+        for method in self.begun:
+            found += [(self._urgency(step, order), step) for step in self._wanted(method)]
         for _, step in sorted(found, key=lambda one: one[0]):
             needed = self._with_controls(step)
             if self._fits([(each.method, each.name) for each in needed]):
                 return needed[0]
         return None
 
-    def _wanted(self, method: str, name: str) -> Step | None:
-        """The next step of this name, if it can still decide something."""
-        if (method, name) in self.measured.reasons or name not in self._steps:
-            return None
-        if name == "black" and method not in self.with_masks:
-            return None
-        if name == "score" and not self._scores_fit():
-            return None
-        step = self._first(method, name, thresholds.TRIALS if name == "black" else len(self.items))
-        if step is None or (name not in ("map", "black") and not self._mapped(method, step.item)):
-            return None
-        asked = [question.name for question in self.questions if name in question.steps]
-        level = self._level(step)
-        open_ = any(self._sure.get((method, each), _OPEN).answer == UNKNOWN for each in asked)
-        if level == 0 or open_:
-            return step
-        racing = name in ("map", "score") and method not in self.dropped and self._racing()
-        return step if racing and "score" in self._steps else None
+    def _wanted(self, method: str) -> set[Step]:
+        """The next steps that can still decide something: for each open question, the first that is missing."""
+        found = set()
+        for question in self.questions:
+            if any((method, name) in self.measured.reasons for name in question.steps):
+                continue
+            if question.name == "black" and method not in self.with_masks:
+                continue
+            if (step := self._next_of(method, question)) is None:
+                continue
+            level, scored = self._level(step), "score" in question.steps
+            unclear = self._sure.get((method, question.name), _OPEN).answer == UNKNOWN
+            if level == 0:
+                if not scored or method in self._scored or step.name == "map":
+                    found.add(step)
+            elif scored and self._left(method, "score"):  # nothing is won with a few
+                continue
+            elif unclear or (scored and method not in self.dropped and self._racing()):
+                found.add(step)
+        return found
 
-    def _mapped(self, method: str, item: str) -> bool:
-        return self.measured.has(method, item, "map") or Step(method, "map", item) in self._given
+    def _next_of(self, method: str, question: Question) -> Step | None:
+        """The first step of a question that is missing, image by image."""
+        trials = [str(number) for number in range(thresholds.TRIALS)]
+        for item in trials if question.name == "black" else self.items:
+            for name in question.steps:
+                step = Step(method, name, item)
+                if step not in self._given and not self.measured.has(method, item, name):
+                    return step
+        return None
 
     def _first(self, method: str, name: str, most: int) -> Step | None:
         places = [str(number) for number in range(thresholds.TRIALS)] if name == "black" else self.items
@@ -206,7 +212,7 @@ class Race:
         """First steps first; then what is open of those that can still be recommended; the dropped ones last."""
         level = self._level(step)
         late = int(step.method in self.dropped or (level == 0 and not self._in_time(self._rest(step.method))))
-        scored = int(step.name in ("score", "black"))
+        scored = 2 * int(step.name in ("score", "black"))
         place = int(step.item) if step.name == "black" else self._place[step.item]
         if level == 0:
             # all images of a method for the quick questions; image by image for the scores, which are compared
@@ -214,7 +220,7 @@ class Race:
             return (late, 0, scored, *rest)
         asked = [question.name for question in self.questions if step.name in question.steps]
         decided = int(all(self._sure.get((step.method, each), _OPEN).answer != UNKNOWN for each in asked))
-        return (late, 1 + decided, level, order[step.method], scored, place)
+        return (late, 1 + decided, level, order[step.method], place, scored)
 
     def _with_controls(self, step: Step) -> list[Step]:
         """A score is worth something beside those of the controls on the same image, which come first."""
@@ -235,71 +241,76 @@ class Race:
         waiting = max((self.costs.of(step.method, step.name) for step in self._under_way), default=0.0)
         return self.clock() + seconds + waiting <= self.deadline
 
-    def _scores_fit(self) -> bool:
-        """Whether scores of enough images for an answer fit into the time, of the controls and one method."""
-        if self._no_scores:
-            return False
-        if any(step.name == "score" for step in self._given):
-            return True
-        done = min(
-            (sum(self.measured.has(c, item, "score") for item in self.items[: thresholds.FEWEST]) for c in CONTROLS),
-            default=0,
-        )
-        rows = (len(CONTROLS) + 1) * (thresholds.FEWEST - done)
-        self._no_scores = not self._in_time(rows * self.costs.of("", "score"))
-        return not self._no_scores
+    def _with_scores(self) -> set[str]:
+        """The methods, the best first, whose scores on the first images fit into the time beside the controls'."""
+        if "score" not in self._steps:
+            return set()
+        each = self.costs.of("", "score")
+        needed = sum(self._left(control, "score") for control in CONTROLS) * each
+        found: set[str] = set()
+        for method in sorted(self.standing(), key=lambda method: method in self.dropped):
+            needed += self._left(method, "score") * each
+            if not self._in_time(needed):
+                break
+            found.add(method)
+        return found
 
     def _in_time(self, seconds: float, share: float = 1.0) -> bool:
         end = self._started + share * (self.deadline - self._started)
         return self.clock() + seconds / self.workers <= end
 
     def first_round(self, method: str, *, scores: bool = True) -> float:
-        """Seconds that a method takes on the first images."""
-        names = [n for n in ("map", "class", "weights", "score") if n in self._steps and (scores or n != "score")]
-        seconds = sum(self.costs.of(method, name) for name in names)
-        if scores and "black" in self._steps and method in self.with_masks:
-            seconds += self.costs.of(method, "black")
-        return thresholds.FEWEST * seconds
+        """Seconds that a method takes on the first images, with its scores or without."""
+        names = [*_QUICK, "score", "black"] if scores else _QUICK
+        asked = [n for n in names if n in self._steps and (n != "black" or method in self.with_masks)]
+        return thresholds.FEWEST * sum(self.costs.of(method, name) for name in asked)
 
-    def _open_seconds(self) -> float:
-        """What the first round of those that have begun still takes, with the controls'."""
-        scores = "score" in self._steps and self._scores_fit()
-        steps = [(method, name) for method in self.begun for name in ("map", "class", "weights")]
+    def _open_seconds(self, *, scores: bool) -> float:
+        """What the first round of those that have begun still takes, with all scores or without."""
+        steps = [(method, name) for method in self.begun for name in _QUICK]
         steps += [(method, "score") for method in (*self.begun, *CONTROLS) if scores]
         return sum(self._left(*step) * self.costs.of(*step) for step in steps if step[1] in self._steps)
 
     def _rest(self, method: str) -> float:
         """What the quick questions of the first round still take of a method."""
-        names = [name for name in ("map", "class", "weights") if name in self._steps]
-        return sum(self._left(method, name) * self.costs.of(method, name) for name in names)
+        return sum(self._left(method, name) * self.costs.of(method, name) for name in _QUICK if name in self._steps)
 
     def _left(self, method: str, name: str) -> int:
         """How many first images are still to do."""
+        if (method, name) in self.measured.reasons:
+            return 0
         return sum(
             Step(method, name, item) not in self._given and not self.measured.has(method, item, name)
             for item in self.items[: thresholds.FEWEST]
         )
 
-    def _admit(self, share: float) -> bool:
-        """Begin methods as long as their first round fits into a share of the budget; whether one was begun."""
-        begun = False
+    def _admit(self) -> None:
+        """Begin methods as long as their quick questions, or all of them, fit into a share of the budget."""
         while self._waiting:
             method = self._waiting[0]
-            scores = "score" in self._steps and self._scores_fit()
-            seconds = self.first_round(method, scores=scores)
-            first = not self._begun and self._in_time(seconds)
-            if not (first or self._in_time(seconds + self._open_seconds(), share)):
-                break
+            quick, whole = (
+                self._in_time(self.first_round(method, scores=scores) + self._open_seconds(scores=scores), share.value)
+                for scores, share in ((False, thresholds.QUICK), (True, thresholds.BREADTH))
+            )
+            first = not self._begun and self._in_time(self.first_round(method, scores=False))
+            if not (quick or whole or first):
+                return
             self._begun.append(self._waiting.pop(0))
-            begun = True
-        return begun
+
+    def _admit_one(self) -> bool:
+        """Where nothing else is left to do, begin one more method if it fits; whether one was begun."""
+        scores = bool(self._scored) or not self._begun
+        if not self._waiting or not self._in_time(self.first_round(self._waiting[0], scores=scores)):
+            return False
+        self._begun.append(self._waiting.pop(0))
+        return True
 
     def leave_out(self) -> None:
         """Say why methods were not begun, once the race is over."""
         for method in self._waiting:
             seconds = self.first_round(method)
             self.left_out[method] = (
-                f"not begun: about {span(self.costs.of_map(method))} per map, so {span(seconds)} more would be needed"
+                f"not begun: about {short(self.costs.of_map(method))} per map, so {span(seconds)} more would be needed"
             )
 
     @property
@@ -349,13 +360,15 @@ class Race:
         return sum(method not in self.dropped for method in self.begun) > 1
 
     def standing(self) -> list[str]:
-        """The methods that were measured, the best first: fewest fails, fewest open questions, largest gain."""
+        """The methods that were measured, the best first: by fails, open questions, gain, and what the class changes."""
 
-        def place(method: str) -> tuple[int, int, float]:
+        def place(method: str) -> tuple[int, int, float, float]:
             essential = [question.name for question in self.questions if question.essential]
             answers = [self.table.get((method, name), _OPEN).answer for name in essential]
             gains = list(self.measured.gains(method, self.items).values())
-            return answers.count(FAIL), answers.count(UNKNOWN), -(sum(gains) / len(gains) if gains else 0.0)
+            gain = sum(gains) / len(gains) if gains else 0.0
+            by_class = self.table.get((method, "class"), _OPEN)
+            return answers.count(FAIL), answers.count(UNKNOWN), -gain, -by_class.mean if by_class.n else 0.0
 
         return sorted(self.begun, key=place)
 

@@ -1,10 +1,10 @@
 """From numbers to answers: passes, fails, or cannot tell, over all methods and questions together.
 
 Each cell of the table is a test of a mean against its limit: Student's t over the images, of paired differences where a
-method is compared with another; of a share of trials, the exact binomial test. Which cells are answered is decided for the
-whole table at once (Benjamini & Hochberg, 1995): at most 5 % of the answers are expected to be wrong. The interval of each
-cell has the matching level, 1 − answers · α / cells (Benjamini & Yekutieli, 2005), so that an answer is given exactly where
-the interval leaves the limit out.
+method is compared with another; of a share of trials, the exact binomial test. Which cells are answered is decided for
+the whole table at once (Benjamini & Hochberg, 1995): at most 5 % of the answers are expected to be wrong. The interval
+of each cell has the matching level, 1 − answers · α / cells (Benjamini & Yekutieli, 2005), so that an answer is given
+exactly where the interval leaves the limit out.
 """
 
 from __future__ import annotations
@@ -117,11 +117,17 @@ def judge(
         alpha: The share of answers that may be wrong.
         with_masks: The methods that have masks, which black images can be asked of.
     """
+    no_use = {
+        (method, question.name): why
+        for method in methods
+        for question in questions
+        if (why := _no_use(measured, method, question, items, with_masks))
+    }
     tests = {
         (method, question.name): _test(measured, method, question, items)
         for method in methods
         for question in questions
-        if question.name != "black" or method in with_masks
+        if (method, question.name) not in no_use
     }
     chances = {cell: test.p for cell, test in tests.items() if len(test.values) >= thresholds.FEWEST}
     answered = _benjamini_hochberg(chances, alpha)
@@ -130,12 +136,23 @@ def judge(
     for method in methods:
         for question in questions:
             cell = (method, question.name)
-            if cell not in tests:
-                why = "it has no masks that could be tried on a black image"
-                found[cell] = Verdict(NONE, 0, math.nan, math.nan, math.nan, question.limit.value, why=why)
+            if cell in no_use:
+                none = math.nan
+                found[cell] = Verdict(NONE, 0, none, none, none, question.limit.value, why=no_use[cell])
                 continue
             found[cell] = _verdict(tests[cell], level, cell in answered, measured.reasons, cell, question)
     return found
+
+
+def _no_use(
+    measured: Measured, method: str, question: Question, items: Sequence[str], with_masks: Sequence[str]
+) -> str | None:
+    """Why a question does not apply."""
+    if question.name == "black" and method not in with_masks:
+        return "it has no masks that could be tried on a black image"
+    if question.name == "inside" and measured.gains(method, items) and not measured.kept(method, items):
+        return "the network has no layers that could be looked into"
+    return None
 
 
 def _test(measured: Measured, method: str, question: Question, items: Sequence[str]) -> _Test:

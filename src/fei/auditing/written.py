@@ -48,7 +48,8 @@ def markdown(audit: Audit) -> str:
             parts += [f"## {title}", "\n".join(f"- `{name}`: {why}" for name, why in reasons.items())]
     parts.append(
         f"{document['data']['images']} images in {_code(document['data']['spec'])}, seed {document['seed']}, "
-        f"{span(document['seconds'])} of {span(document['budget'])}; fingerprint `{document['network']['fingerprint']}`."
+        f"{span(document['seconds'])} of {span(document['budget'])}; fingerprint "
+        f"`{document['network']['fingerprint']}`."
     )
     return "\n\n".join(parts) + "\n"
 

@@ -37,8 +37,8 @@ def audit(
         str | None,
         typer.Option(
             metavar="A,B,…",
-            help="Ask only these questions (class, weights, seed, controls, score, inside, black); exit with 1 if the method, "
-            "or else the recommended one, does not pass.",
+            help="Ask only these questions (class, weights, seed, controls, score, inside, black); exit with 1 if the "
+            "method, or else the recommended one, does not pass.",
             show_default=False,
         ),
     ] = None,
@@ -53,11 +53,12 @@ def audit(
 ) -> None:
     """Measure which explanations can be trusted on a network, on a sample of its images, within a time.
 
-    Each method is asked whether its map depends on the class and the weights, stays the same with another seed, is better
-    than maps that never look at the network, and so on. The answer is ✓, ✗ or ? (cannot tell with this many images).
+    Each method is asked whether its map depends on the class and the weights, stays the same with another seed, is
+    better than maps that never look at the network, and so on. The answer is ✓, ✗ or ? (cannot tell).
 
     Writes a report (audit.html, .json, .md) to a folder of the network; the same command goes on where it stopped.
     """
+    started = time.monotonic()  # what is imported below takes its time too
     from fei.auditing import audit as run_audit
     from fei.auditing import junit
     from fei.common.files import write_file
@@ -65,7 +66,6 @@ def audit(
 
     if method is not None and methods is not None:
         raise InputError("The options --method and --methods contradict each other; give one of them.")
-    started = time.monotonic()
     names = [method] if method is not None else None if methods is None else methods.split(",")
     if names is None and option:
         raise InputError("Options are for methods that are named; add --methods or --method.")

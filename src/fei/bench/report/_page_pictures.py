@@ -22,7 +22,6 @@ LARGEST = 16_000_000
 """Bytes of a page, unless the numbers alone take more."""
 
 
-
 def pictures(store: Store, numbers: Numbers, limit: int) -> list[dict[str, Any]]:
     """For each pair the pictures that fit, the images with the worst scores first.
 
