@@ -117,7 +117,7 @@ def save_folder(folder, images, labels):
 def train(folder: Path, name, images, labels):
     """Fit the head of a network by ridge regression, and keep it beside the file of the networks."""
     space: dict = {"__file__": str(folder / "nets.py")}
-    exec(NETWORKS, space)  # noqa: S102
+    exec(NETWORKS, space)
     network = space[name]()
     features = network.features(torch.from_numpy(images).permute(0, 3, 1, 2).float()).double()
     centre, size = features.mean(0), features.std() + 1e-9

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from fei.auditing import thresholds
 from fei.auditing.measured import Measured
@@ -87,11 +88,9 @@ def first_look(model: Classifier, items: Sequence[Item], classes: int | None) ->
 
 def _what_is_wrong(seen: Sequence[Look], hits: Sequence[bool], luck: float) -> str | None:
     """Why no audit can be made of these images: what is wrong, and what to give instead."""
-    from scipy.stats import binom
-
     count, images = len(seen[0].probabilities), len(seen)
     confidence = float(np.mean([each.guesses[0].probability for each in seen]))
-    if hits and binom.sf(sum(hits) - 1, len(hits), 1 / count) > luck:
+    if hits and _luck(sum(hits), len(hits), 1 / count) > luck:
         return (
             f"The network is right on {sum(hits)} of {len(hits)} images, which is chance for {count} classes, as with "
             "random weights; give its trained weights, images and labels that belong to it, or more images."
@@ -109,6 +108,11 @@ def _what_is_wrong(seen: Sequence[Look], hits: Sequence[bool], luck: float) -> s
             "classes that it tells apart."
         )
     return None
+
+
+def _luck(hits: int, trials: int, chance: float) -> float:
+    """The chance of at least so many hits."""
+    return 1.0 if hits == 0 else float(special.bdtrc(hits - 1, trials, chance))
 
 
 @dataclass(frozen=True)

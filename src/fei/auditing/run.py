@@ -151,17 +151,23 @@ class _Driver:
         workers: int,
     ) -> None:
         self._folder, self._plan, self._computed = folder, plan, 0
-        self._make = lambda measured: Race(
-            list(chosen), items, questions, with_masks, measured, Costs(seen.seconds, chosen, measured), deadline,
-            clock, tell, workers,
-        )  # fmt: skip
+
+        def make(measured: Measured) -> Race:
+            costs = Costs(seen.seconds, chosen, measured)
+            return Race(
+                list(chosen), items, questions, with_masks, measured, costs, deadline, clock, tell, workers=workers
+            )
+
+        self._make = make
         self.race: Race | None = None
 
     def drive(self, **how: Any) -> int:
         """Run it; how many steps were computed."""
-        go = resume if Store.begun(self._folder) else run
-        given = (self._folder, self._plan) if go is resume else (self._plan, self._folder)
-        go(*given, choose=self._choose, on_outcome=self._hear, retry_failed=True, **how)  # type: ignore[arg-type]
+        how |= {"choose": self._choose, "on_outcome": self._hear, "retry_failed": True}
+        if Store.begun(self._folder):
+            resume(self._folder, self._plan, **how)
+        else:
+            run(self._plan, self._folder, **how)
         return self._computed
 
     def _choose(self, units: Sequence[Unit]) -> Iterator[Unit]:

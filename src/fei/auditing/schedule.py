@@ -360,7 +360,7 @@ class Race:
         return sum(method not in self.dropped for method in self.begun) > 1
 
     def standing(self) -> list[str]:
-        """The methods that were measured, the best first: by fails, open questions, gain, and what the class changes."""
+        """The methods that were measured, the best first: by fails, open questions, gain, and class."""
 
         def place(method: str) -> tuple[int, int, float, float]:
             essential = [question.name for question in self.questions if question.essential]

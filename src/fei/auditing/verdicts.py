@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from fei.auditing import thresholds
 from fei.auditing.measured import Measured, Values
@@ -68,29 +69,27 @@ class _Test:
         n = len(self.values)
         if n < thresholds.FEWEST:
             return 1.0
-        from scipy import stats  # slow to import
-
         if self.share:
             fired = int(self.values.sum())  # twice the smaller tail, which is what the interval goes by
-            tails = stats.binom.cdf(fired, n, self.limit), stats.binom.sf(fired - 1, n, self.limit)
-            return float(min(1.0, 2 * min(tails)))
+            more = 1.0 if fired == 0 else float(special.bdtrc(fired - 1, n, self.limit))
+            return min(1.0, 2 * min(float(special.bdtr(fired, n, self.limit)), more))
         mean, error = float(self.values.mean()), float(self.values.std(ddof=1)) / math.sqrt(n)
         if error <= 1e-12:  # the same for every image, to rounding
             return 1.0 if math.isclose(mean, self.limit, abs_tol=1e-9) else 0.0
-        return float(2 * stats.t.sf(abs(mean - self.limit) / error, n - 1))
+        return float(2 * special.stdtr(n - 1, -abs(mean - self.limit) / error))
 
     def interval(self, level: float) -> tuple[float, float]:
         """Of the mean: Student's; of a share: Clopper and Pearson's."""
         n = len(self.values)
         if n < 2:
             return math.nan, math.nan
-        from scipy import stats
-
         if self.share:
-            found = stats.binomtest(int(self.values.sum()), n).proportion_ci(level, method="exact")
-            return float(found.low), float(found.high)
+            fired, tail = int(self.values.sum()), (1 - level) / 2
+            low = 0.0 if fired == 0 else float(special.betaincinv(fired, n - fired + 1, tail))
+            high = 1.0 if fired == n else float(special.betaincinv(fired + 1, n - fired, 1 - tail))
+            return low, high
         mean, error = float(self.values.mean()), float(self.values.std(ddof=1)) / math.sqrt(n)
-        reach = float(stats.t.ppf((1 + level) / 2, n - 1)) * error
+        reach = float(special.stdtrit(n - 1, (1 + level) / 2)) * error
         return mean - reach, mean + reach
 
 

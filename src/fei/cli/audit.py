@@ -111,8 +111,8 @@ def _say_result(found: Audit, unmet: dict[str, str], subject: str | None, files:
     if rows:
         print_table(["method", *names, "per map", "images"], rows)
     say("✓ passes   ✗ fails   ? cannot tell with this many images   – does not apply")
-    for why in found.left_out.items():
-        note("{}: {}".format(*why))
+    for name, reason in found.left_out.items():
+        note(f"{name}: {reason}")
     for question, why in unmet.items():
         note(f"not met: {subject or 'the recommended method'}, {question}: {why}")
     say(f"{in_words(found.seconds)}, {found.computed} steps computed")

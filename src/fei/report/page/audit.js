@@ -91,7 +91,7 @@ function buildPictures() {
   $("apart").hidden = !apart.length;
   $("worst").hidden = !worst.length;
   $("apart-about").replaceChildren("Bright marks what a method ranks first. Where maps differ this much, only the table says which to believe.", ...toExplorer());
-  $("apart-pictures").replaceChildren(...apart.map((each) => strip(each, `1 − mean rank correlation ${each.value.toFixed(2)}`)));
+  $("apart-pictures").replaceChildren(...apart.map((each) => strip(each, `Apart by ${each.value.toFixed(2)} (0: alike, 1: unrelated)`)));
   $("worst-title").textContent = `The worst case of ${found.recommended}`;
   $("worst-about").textContent = "The photograph on which its first pixels carry least of the score.";
   $("worst-pictures").replaceChildren(...worst.map((each) => strip(each, `insertion − deletion ${each.value.toFixed(3)}`)));
