@@ -132,6 +132,6 @@ def make(folder: Path) -> Path:
     plain, stamped = pictures(160), pictures(160, stamp=True)
     for name, given in {"seeing": plain, "half": plain, "linear": plain, "stamped": stamped}.items():
         train(folder, name, *given)
-    save_folder(folder / "pictures", *pictures(20, seed=1))
-    save_folder(folder / "stamped-pictures", *pictures(20, seed=1, stamp=True))
+    save_folder(folder / "pictures", *pictures(16, seed=1))
+    save_folder(folder / "stamped-pictures", *pictures(16, seed=1, stamp=True))
     return folder

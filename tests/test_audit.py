@@ -251,6 +251,15 @@ def test_the_strongest_control_counts():
     assert verdict.mean == pytest.approx(0.525 - 0.3)
 
 
+def test_the_share_of_the_score_is_that_of_all_images_together():
+    found, gains, scores = Measured(), [0.5, 0.3, 0.4, 0.2, 0.01], [0.9, 0.8, 0.7, 0.6, 0.001]
+    for item, gain, score in zip(ITEMS, gains, scores, strict=False):
+        found.scores["m", item] |= {"insertion": gain + 0.1, "deletion": 0.1, "probability": score}
+    verdict = judge(found, ["m"], named("score"), ITEMS)["m", "score"]
+    assert verdict.mean == pytest.approx(sum(gains) / sum(scores))
+    assert verdict.answer == "pass"
+
+
 @pytest.mark.parametrize(("fired", "answer"), [([0] * 24, "pass"), ([1] * 6, "fail"), ([0] * 6, "unknown")])
 def test_black_images_are_counted(fired, answer):
     found = Measured()

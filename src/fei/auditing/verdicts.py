@@ -166,7 +166,9 @@ def _test(measured: Measured, method: str, question: Question, items: Sequence[s
         return _Test(both[:, 0] - both[:, 1], limit)
     if question.name == "score":
         rows = measured.values(method, items, "insertion", "deletion", "probability")
-        return _Test((rows[:, 0] - rows[:, 1]) / rows[:, 2].clip(1e-9), limit)
+        gains, scores = rows[:, 0] - rows[:, 1], rows[:, 2]
+        # of all images together: the mean is Σ gains / Σ scores, and an image of a tiny score does not count for all
+        return _Test(limit + (gains - limit * scores) / scores.mean() if len(rows) else gains, limit)
     read = measured.gains if question.name == "controls" else measured.kept
     own = read(method, items)
     best, against = np.empty(0), ""
