@@ -11,7 +11,7 @@ from fei.errors import InputError
 from fei.methods import describe
 from fei.progress import span
 
-_MAPS = {"map": 2, "class": 2, "weights": 1, "black": 1}  # how many of the method's maps a step makes
+_MAPS = {"map": 2, "class": 2, "weights": 1, "black": 1}  # how many maps of the method are made in a step
 _ROWS = {"score": 22, "survey": 18, "weights": 6, "map": 2}  # and the passes besides
 _UNKNOWN = 100.0  # passes of a method that does not say how many it takes
 _BACKWARDS = 2  # a pass backwards, in passes forwards
@@ -35,7 +35,8 @@ class Costs:
 
     def learn(self, method: str, step: str, seconds: float) -> None:
         """Note what a step took; scores take what they take whatever the method."""
-        self._ratios.append(seconds / max(self._guess(method, step), 1e-9))
+        if step in _MAPS:
+            self._ratios.append(seconds / max(self._guess(method, step), 1e-9))
         self._took[method if step in _MAPS else "", step].append(seconds)
 
     def _guess(self, method: str, step: str) -> float:
@@ -44,7 +45,7 @@ class Costs:
 
     @property
     def _pace(self) -> float:
-        """How much longer things take than was guessed."""
+        """How much longer maps take than was guessed."""
         return sorted(self._ratios)[len(self._ratios) // 2] if self._ratios else 1.0
 
     def of_map(self, method: str) -> float:
@@ -56,7 +57,7 @@ class Costs:
         """Seconds of a step."""
         if took := self._took.get((method if step in _MAPS else "", step)):
             return sum(took) / len(took)
-        return _MAPS.get(step, 0) * self.of_map(method) + _ROWS.get(step, 0) * self._pass * self._pace
+        return _MAPS.get(step, 0) * self.of_map(method) + _ROWS.get(step, 0) * self._pass
 
 
 def passes(method: str, options: dict[str, Any]) -> float:

@@ -293,9 +293,18 @@ class Race:
                 for scores, share in ((False, thresholds.QUICK), (True, thresholds.BREADTH))
             )
             first = not self._begun and self._in_time(self.first_round(method, scores=False))
-            if not (quick or whole or first):
+            if not ((quick and self._leaves_scores(method)) or whole or first):
                 return
             self._begun.append(self._waiting.pop(0))
+
+    def _leaves_scores(self, method: str) -> bool:
+        """Whether a further method leaves time for the first scores, or they do not fit anyway."""
+        if "score" not in self._steps or any(step.name == "score" for step in self._given):
+            return True
+        rows = thresholds.FEWEST * (len(CONTROLS) + 1) * self.costs.of("", "score")
+        seconds = rows + self._open_seconds(scores=False)
+        fits = self._in_time(seconds)
+        return not fits or self._in_time(seconds + self.first_round(method, scores=False))
 
     def _admit_one(self) -> bool:
         """Where nothing else is left to do, begin one more method if it fits; whether one was begun."""
