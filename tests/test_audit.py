@@ -106,7 +106,7 @@ def test_the_budget_is_kept_and_used(budget, seed):
     done = Simulation({name: KINDS[name] for name in ("good", "better", "slow", "blind")}, budget, seed=seed).run()
     assert done.now <= 1.02 * budget
     race = done.race
-    unclear = [name for name in race.begun for q in QUESTIONS if race._sure[name, q.name].answer == "unknown"]
+    unclear = [name for name in race.begun for q in QUESTIONS if race.sure[name, q.name].answer == "unknown"]
     if not race.left_out:  # all were begun: either all is clear, or the time is used
         assert not unclear or done.now >= 0.8 * budget
     else:  # what was not begun would not have been ready

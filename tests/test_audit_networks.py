@@ -1,5 +1,6 @@
 """Audits of networks whose answers are known, and how they go on where they stopped."""
 
+import itertools
 import shutil
 import sqlite3
 
@@ -117,7 +118,10 @@ def test_images_of_one_class(nets, tmp_path):
 
 
 def test_a_budget_that_is_too_short(nets, tmp_path):
+    clock = itertools.count(step=2)  # two seconds pass with each look at it
     with pytest.raises(InputError, match="too short for a single method: gradcam takes about .*; give at least"):
+        audit(nets, "seeing", tmp_path, ["gradcam"], budget="10s", clock=lambda: next(clock))
+    with pytest.raises(InputError, match="The budget of 4 s was over before anything could be measured; give at"):
         audit(nets, "seeing", tmp_path, ["gradcam"], budget="4s")
 
 

@@ -116,7 +116,7 @@ def test_what_others_could_have_written_is_not_followed(run, whole, nets):
     ("words", "said"),
     [
         (("--budget", "soon"), "such as 90s, 10m or 1h"),
-        (("--budget", "3s", "--out", "short"), "too short for a single method"),
+        (("--budget", "3s", "--out", "short"), "was over before anything could be measured; give at least"),
         (("--methods", "gradcam", "--method", "saliency"), "contradict each other"),
         (("--option", "steps=3"), "add --methods or --method"),
         (("--require", "beauty"), "There is no question 'beauty'"),

@@ -89,6 +89,12 @@ def audit(
             too short for a single method.
     """
     started, seconds = clock() if started is None else started, budget_seconds(budget)
+    deadline = started + seconds - max(_RESERVE[0], _RESERVE[1] * seconds)
+    if clock() >= deadline:
+        raise InputError(
+            f"The budget of {span(seconds)} was over before anything could be measured; give at least "
+            f"{span(60 + 2 * (clock() - started))}."
+        )
     say = tell or (lambda text: None)
     spec = model if isinstance(model, str) else model.spec
     if not spec:
@@ -110,7 +116,7 @@ def audit(
     prepare_folder(folder / MAPS)
     race = _Driver(
         folder, plan, [storable(item.id) for item in items], chosen, questions, with_masks, seen,
-        deadline=started + seconds - max(_RESERVE[0], _RESERVE[1] * seconds), clock=clock, tell=say,
+        deadline=deadline, clock=clock, tell=say,
         workers=max(1, workers),
     )  # fmt: skip
     computed = race.drive(engine=engine, workers=workers, device=device)

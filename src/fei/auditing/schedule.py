@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fei.auditing import thresholds
-from fei.auditing.costs import Costs, short
-from fei.auditing.measured import Measured
+from fei.auditing.costs import short
 from fei.auditing.questions import CONTROLS, STEPS, Question
-from fei.auditing.verdicts import FAIL, MARKS, PASS, UNKNOWN, Verdict, judge, lead
+from fei.auditing.standing import OPEN, Standing
+from fei.auditing.verdicts import UNKNOWN
 from fei.bench.units import BLACK_IMAGE, Outcome
 from fei.progress import span
 
@@ -34,43 +34,11 @@ class Step:
     item: str
 
 
-@dataclass
-class Race:
-    """The methods of an audit and how far they are.
-
-    Args:
-        methods: Names, of those to be judged; controls come besides.
-        items: The images, in the order in which they are taken.
-        questions: What is asked.
-        with_masks: The methods that black images can be asked of.
-        measured: What is known; others add to it.
-        costs: What steps take.
-        deadline: When the last step must be ready, by the clock.
-        clock: Tells the time in seconds.
-        tell: Is told in words what has been decided.
-        workers: How many steps are computed at a time.
-
-    Attributes:
-        dropped: Why a method is measured no further before the others are decided.
-        left_out: Why a method was not begun, or not finished.
-        table: The verdicts so far.
-    """
-
-    methods: Sequence[str]
-    items: Sequence[str]
-    questions: Sequence[Question]
-    with_masks: Sequence[str]
-    measured: Measured
-    costs: Costs
-    deadline: float
-    clock: Callable[[], float]
-    tell: Callable[[str], None] = lambda text: None
-    workers: int = 1
-    dropped: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    table: dict[tuple[str, str], Verdict] = field(default_factory=dict)
+class Race(Standing):
+    """The methods of an audit and how far they are, and what is measured next."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._started = self.clock()
         self._given: set[Step] = set()
         self._under_way: dict[Step, float] = {}
@@ -78,9 +46,6 @@ class Race:
         self._failures: Counter[tuple[str, str]] = Counter()
         self._place = {item: place for place, item in enumerate(self.items)}
         self._waiting = sorted(self.methods, key=self.costs.of_map)
-        self._begun: list[str] = []
-        self._sure: dict[tuple[str, str], Verdict] = {}
-        self._looked = float("-inf")
         self._steps = {step for question in self.questions for step in question.steps}
         self._scored: set[str] = set()
         self._warm = False
@@ -176,13 +141,13 @@ class Race:
             if (step := self._next_of(method, question)) is None:
                 continue
             level, scored = self._level(step), "score" in question.steps
-            unclear = self._sure.get((method, question.name), _OPEN).answer == UNKNOWN
+            unclear = self.sure.get((method, question.name), OPEN).answer == UNKNOWN
             if level == 0:
                 if not scored or method in self._scored or step.name == "map":
                     found.add(step)
             elif scored and self._left(method, "score"):  # nothing is won with a few
                 continue
-            elif unclear or (scored and method not in self.dropped and self._racing()):
+            elif unclear or (scored and method not in self.dropped and self.racing()):
                 found.add(step)
         return found
 
@@ -219,7 +184,7 @@ class Race:
             rest = (place, self._begun.index(step.method)) if scored else (self._begun.index(step.method), place)
             return (late, 0, scored, *rest)
         asked = [question.name for question in self.questions if step.name in question.steps]
-        decided = int(all(self._sure.get((step.method, each), _OPEN).answer != UNKNOWN for each in asked))
+        decided = int(all(self.sure.get((step.method, each), OPEN).answer != UNKNOWN for each in asked))
         return (late, 1 + decided, level, order[step.method], place, scored)
 
     def _with_controls(self, step: Step) -> list[Step]:
@@ -321,65 +286,3 @@ class Race:
             self.left_out[method] = (
                 f"not begun: about {short(self.costs.of_map(method))} per map, so {span(seconds)} more would be needed"
             )
-
-    @property
-    def begun(self) -> list[str]:
-        """The methods that were measured."""
-        return [method for method in self._begun if method not in self.left_out]
-
-    # What is decided
-
-    def look(self) -> None:
-        """See what is decided by now, and who can no longer be recommended."""
-        self._looked = self.clock()
-        table = self._judged(thresholds.ALPHA.value)
-        self._sure = self._judged(thresholds.SURE.value)
-        for (method, name), verdict in table.items():
-            known = self.table.get((method, name), _OPEN).answer
-            if verdict.answer in (PASS, FAIL) and verdict.answer != known:
-                self.tell(f"{method}: {name} {MARKS[verdict.answer]}")
-        self.table = table
-        clean = [method for method in self.begun if not self._failed(method, self._sure)]
-        for method in self.begun:
-            reason = self._beaten(method, clean)
-            if reason and method not in self.dropped:
-                self.dropped[method] = reason
-                self.tell(f"{method} is dropped: {reason}")
-
-    def _judged(self, alpha: float) -> dict[tuple[str, str], Verdict]:
-        return judge(self.measured, self.begun, self.questions, self.items, alpha=alpha, with_masks=self.with_masks)
-
-    def _failed(self, method: str, table: dict[tuple[str, str], Verdict]) -> list[str]:
-        essential = [question.name for question in self.questions if question.essential]
-        return [name for name in essential if table.get((method, name), _OPEN).answer == FAIL]
-
-    def _beaten(self, method: str, clean: Sequence[str]) -> str | None:
-        """Why a method cannot be recommended any more."""
-        failed, others = self._failed(method, self._sure), [other for other in clean if other != method]
-        if failed and others:
-            return f"it fails {' and '.join(failed)}, and {others[0]} fails nothing so far"
-        for other in others:
-            ahead, p, _ = lead(self.measured, other, method, self.items)
-            if ahead > 0 and p <= thresholds.SURE.value and self.costs.of_map(other) <= self.costs.of_map(method):
-                return f"{other} is better (insertion − deletion {ahead:+.3f}) and no slower"
-        return None
-
-    def _racing(self) -> bool:
-        """Whether more than one method can still be recommended."""
-        return sum(method not in self.dropped for method in self.begun) > 1
-
-    def standing(self) -> list[str]:
-        """The methods that were measured, the best first: by fails, open questions, gain, and class."""
-
-        def place(method: str) -> tuple[int, int, float, float]:
-            essential = [question.name for question in self.questions if question.essential]
-            answers = [self.table.get((method, name), _OPEN).answer for name in essential]
-            gains = list(self.measured.gains(method, self.items).values())
-            gain = sum(gains) / len(gains) if gains else 0.0
-            by_class = self.table.get((method, "class"), _OPEN)
-            return answers.count(FAIL), answers.count(UNKNOWN), -gain, -by_class.mean if by_class.n else 0.0
-
-        return sorted(self.begun, key=place)
-
-
-_OPEN = Verdict(UNKNOWN, 0, 0.0, 0.0, 0.0, 0.0)
