@@ -24,6 +24,7 @@ LAYERS = (
     {"report"},
     {"service"},
     {"bench"},
+    {"auditing"},
     {"app"},
     {"cli"},
     {"__init__", "__main__"},

@@ -139,7 +139,7 @@ def test_long_names_that_every_score_has(run):
         run,
         (
             "INSERT INTO plan_units VALUES (0, 0, ?, 0, 'map', ?)",
-            *[("9" * 5000 + str(i), "a" * 32) for i in range(100)],
+            *[("9" * 4000 + str(i), "a" * 32) for i in range(120)],
         ),
         ("INSERT INTO scores VALUES (?, ?, '', '', 0.5)", *[("a" * 32, f"m{i}") for i in range(1000)]),
     )
@@ -185,9 +185,11 @@ def test_numbers_in_names_may_be_long(run):
         "a" + "9" * 5000,
         "b",
     ]
-    change(run, ("INSERT INTO plan_units VALUES (0, 0, ?, 0, 'map', ?)", ("9" * 5000, "a" * 32)))
+    change(run, ("INSERT INTO plan_units VALUES (0, 0, ?, 0, 'map', ?)", ("9" * 4096, "a" * 32)))
     with Store.open(run, readonly=True) as store:
-        assert Numbers(store).items(0, "map") == ["1.png", "9" * 5000]
+        assert Numbers(store).items(0, "map") == ["1.png", "9" * 4096]
+    change(run, ("UPDATE plan_units SET item = ? WHERE item LIKE '9%'", ("9" * 4097,)))
+    refused(run, "its table 'plan_units' holds what no run writes")
 
 
 def test_a_kind_is_text_too(run, tmp_path):

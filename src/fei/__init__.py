@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fei import compat, data, methods, metrics, models, protocols, references, report
+    from fei.auditing.run import audit
     from fei.core.attribution import FEI
     from fei.core.clipgrad import clip_gradient
     from fei.core.explanation import Explanation
@@ -24,10 +25,11 @@ _HOME = {
     "FEI": "fei.core.attribution",
     "Explanation": "fei.core.explanation",
     "Reference": "fei.references",
+    "audit": "fei.auditing.run",
     "clip_gradient": "fei.core.clipgrad",
 }
 
-__all__ = ["FEI", "Explanation", "Reference", "__version__", "clip_gradient"]
+__all__ = ["FEI", "Explanation", "Reference", "__version__", "audit", "clip_gradient"]
 __all__ += ["compat", "data", "methods", "metrics", "models", "protocols", "references", "report"]
 
 

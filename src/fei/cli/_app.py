@@ -16,6 +16,7 @@ from fei.cli import _options as opt
 from fei.cli import bench
 from fei.cli._bench_drive import Interrupted, print_line
 from fei.cli._common import INTERRUPTED, complain, exit_code, note, sentence
+from fei.cli.audit import audit
 from fei.cli.black_image import black_image
 from fei.cli.compare import compare
 from fei.cli.explain import demo, explain
@@ -37,7 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 for _command in (
-    *(demo, explain, compare, trust, black_image, sanity),
+    *(demo, explain, compare, audit, trust, black_image, sanity),
     *(finetune, figure, reproduce, serve, models, methods),
 ):
     app.command()(_command)

@@ -8,7 +8,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,10 +19,11 @@ from fei.cli._common import FAILURE, USAGE, aside, complain, exit_code, find_ima
 from fei.errors import InputError
 
 if TYPE_CHECKING:
+    from fei.auditing import Remembered
     from fei.report.explorer import Shown
     from fei.service import Inquiry, Request
 
-_METHOD = "fei"
+_METHOD, _AUTO = "fei", "auto"
 
 
 @opt.told
@@ -31,7 +32,11 @@ def explain(
     model: opt.Model = opt.MODEL,
     method: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help=f"The method; see 'fei methods'. Default: {_METHOD}.", show_default=False),
+        typer.Option(
+            metavar="NAME",
+            help=f"The method; see 'fei methods'. Default: {_METHOD}. With auto, what the last 'fei audit' recommends.",
+            show_default=False,
+        ),
     ] = None,
     variant: Annotated[
         str | None,
@@ -74,9 +79,11 @@ def explain(
     """
     from fei.service import Request
 
+    name = _method_name(method, variant)
+    chosen = _by_audit(model) if name == _AUTO else None
     request = Request.of(
         model,
-        [_method_name(method, variant)],
+        [name if chosen is None else str(chosen.method)],
         {"steps": steps, "preset": preset},
         option or [],
         seed=seed,
@@ -85,9 +92,12 @@ def explain(
         batch_size=batch_size,
         stability=stability,
     )
+    if chosen is not None:
+        told = {request.method: chosen.options | request.methods[request.method]}
+        request = request.model_copy(update={"methods": told})
     requests = [request.model_copy(update={"target": word}) for word in target or ()] or [request]
     voice = _Voice(as_json, quiet, debug)
-    wish = _Wish(html, pdf, force)
+    wish = _Wish(html, pdf, force, () if chosen is None else (chosen.note(),))
     outcome = _explain_all(requests, find_images(images, sample, seed), Path(out), voice, wish)
     if as_json:
         print_json(outcome.document())
@@ -143,11 +153,12 @@ class _Voice:
 
 @dataclass(frozen=True)
 class _Wish:
-    """What is written besides, and whether it may replace results of another question."""
+    """What is written besides, whether it may replace results of another question, and what a reader is told."""
 
     html: bool = False
     pdf: bool = False
     force: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -196,7 +207,8 @@ def _explain_all(requests: list[Request], images: list[Path], folder: Path, voic
     if progress:
         note(f"Loading {requests[0].model}")
     with aside():
-        inquiries = Inquiry.each(requests, progress=progress, tell=note if progress else None)
+        found = Inquiry.each(requests, progress=progress, tell=note if progress else None)
+        inquiries = [replace(one, told=wish.notes) for one in found]
     prepare_folder(folder)
     pages = []
     classes = [(one.target, label(one.model, one.target)) for one in inquiries if one.target is not None]
@@ -233,8 +245,6 @@ def _explain_one(
 
     Requests, inquiries and names are those of its classes.
     """
-    from dataclasses import replace
-
     from fei.service import explanation_files, look
     from fei.service.outputs import RECORD, SHEET, free_name, in_file_name, write_results
     from fei.service.sheet import sheet_bytes
@@ -277,6 +287,16 @@ def _report_missing(images: list[Path], fail: Callable[[Path, Exception], None])
                 read_image(image)
             except InputError as error:
                 fail(image, error)
+
+
+def _by_audit(model: str) -> Remembered:
+    """The last audit of a network, which chooses the method."""
+    from fei import models
+    from fei.auditing import last_audit
+    from fei.bench.plan.keys import model_fingerprint
+
+    with aside():
+        return last_audit(model_fingerprint(models.load(model)), model)
 
 
 def _method_name(method: str | None, variant: str | None) -> str:

@@ -19,11 +19,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fei.common.files import is_mine
+from fei.common.memory import own_file, read_own
 from fei.errors import InputError
-
-FOLDER = "FEI_CONFIG"
-"""The environment variable that names another folder for what is remembered."""
 
 _FILE = "trusted-code"
 
@@ -132,23 +129,9 @@ def _find(name: str, places: list[str] | None) -> importlib.machinery.ModuleSpec
     return importlib.util.find_spec(name) if places is None else importlib.machinery.PathFinder.find_spec(name, places)
 
 
-def _file() -> Path:
-    given = os.environ.get(FOLDER)
-    if given:
-        return Path(given) / _FILE
-    home = os.environ.get("APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME")
-    return (Path(home) if home else Path.home() / ".config") / "fei" / _FILE
-
-
 def _remembered() -> frozenset[str]:
     """What was agreed to before; nothing where the file could be somebody else's word."""
-    with suppress(OSError, RuntimeError):  # no such file, or no home
-        descriptor = os.open(_file(), os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-        with open(descriptor, encoding="utf-8", errors="replace") as stream:
-            status = os.fstat(descriptor)
-            if is_mine(status) and (os.name != "posix" or not status.st_mode & 0o022):
-                return frozenset(stream.read().splitlines())
-    return frozenset()
+    return frozenset((read_own(_FILE) or "").splitlines())
 
 
 def _remember(entry: str) -> None:
@@ -156,7 +139,8 @@ def _remember(entry: str) -> None:
     with suppress(OSError, RuntimeError):
         if entry in _remembered():
             return
-        _file().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = own_file(_FILE)
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        with open(os.open(_file(), flags, 0o600), "a", encoding="utf-8") as stream:
+        with open(os.open(file, flags, 0o600), "a", encoding="utf-8") as stream:
             stream.write(f"{entry}\n")

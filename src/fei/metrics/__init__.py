@@ -16,6 +16,7 @@ from fei.metrics.evaluation import Evaluation, deletion, evaluate, insertion, in
 from fei.metrics.grid import GridPointing, grid_pointing_game
 from fei.metrics.localization import energy_pointing_game, pointing_game
 from fei.metrics.randomization import Randomization, cascading_randomization, map_similarity
+from fei.metrics.reliance import Reliance, reliance
 from fei.metrics.sensitivity import infidelity, max_sensitivity
 from fei.metrics.similarity import Similarity
 from fei.metrics.summary import Mean, Summary, bootstrap_interval
@@ -48,6 +49,7 @@ __all__ = [
     "Mean",
     "Metric",
     "Randomization",
+    "Reliance",
     "Similarity",
     "Stability",
     "Subject",
@@ -82,6 +84,7 @@ __all__ = [
     "pointing_game",
     "rank_correlation",
     "rank_total_variation",
+    "reliance",
     "road",
     "stability",
     "weight_sensitivity",

@@ -23,7 +23,7 @@ from fei.common.words import suggestion
 from fei.errors import InputError
 from fei.metrics.curve import Curve
 
-Need = Literal["network", "protocol", "layers", "boxes"]
+Need = Literal["network", "protocol", "layers", "boxes", "method"]
 Result = TypeVar("Result")
 
 
@@ -41,6 +41,7 @@ class Subject:
         seed: Of the reference and of whatever is random.
         batch_size: Rows in one forward pass.
         protocol: Under which the metrics are measured, for those that need one.
+        method: What made the map, for metrics that ask it for others.
     """
 
     model: nn.Module
@@ -52,6 +53,7 @@ class Subject:
     seed: int
     batch_size: int | None
     protocol: str = ""
+    method: Callable[..., Any] | None = None
     _kept: dict[Callable[[Subject], Any], Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -83,7 +85,7 @@ class Metric:
         group: Metrics of one group are measured together, in the same forward passes; its own name by default.
         measure: The metric of one map: a tensor (1,), a curve, or a tensor (1,) for each layer; None where there is
             nothing to say of this map. A metric without this function is none of those that a plan can name.
-        needs: What has to be there: passes through the network, a protocol, layers, boxes.
+        needs: What has to be there: passes through the network, a protocol, layers, boxes, the method itself.
         score: The name that runs store it under; its own by default.
         format: How a single number is written, as Python's `format` takes it.
         logarithmic: Whether axes are.

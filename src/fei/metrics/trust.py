@@ -6,10 +6,10 @@ of each number stands in `fei.metrics.criteria`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from fei.metrics._attribution import UNITS, AnyMethod, attribution, chosen_class
 from fei.metrics._weights import Layer
 from fei.metrics.agreement import agreement_matrix, rank_correlation
 from fei.metrics.complexity import histogram_entropy
-from fei.metrics.declaration import Metric
+from fei.metrics.declaration import Metric, Need, Subject
 from fei.metrics.perturbation import check_maps, tie_fraction
 from fei.metrics.randomization import StageOptions, maps_by_stage
 from fei.progress import Progress, part, reporter
@@ -284,13 +284,63 @@ def weight_sensitivity(
     return WeightSensitivity(alike[0], cascade, _complexity_rise(original, later[-1]), staged.layers)
 
 
+def _asked(test: Callable[..., Any]) -> Callable[[Subject], Any]:
+    """A test of trust of the method that made a map; other maps are asked for, this one is there already."""
+
+    def ask(subject: Subject) -> Any:
+        if subject.method is None:
+            raise InputError("This metric asks the method for other maps; give the method, not its map alone.")
+        return test(
+            subject.model, subject.method, subject.inputs, target=subject.target, maps=subject.maps, **subject.options
+        )
+
+    return ask
+
+
+_classes, _weights = _asked(class_sensitivity), _asked(weight_sensitivity)
+_stable, _redrawn = _asked(stability), _asked(classifier_randomization)
+_NEEDS: tuple[Need, ...] = ("network", "method")
 METRICS = (
-    Metric("random_class", "ρ with another class", False, "class_sensitivity"),
-    Metric("runner_up", "ρ with the runner-up", False, "class_sensitivity"),
-    Metric("stability", "ρ between seeds", True),
-    Metric("classifier_randomization", "ρ, classifier redrawn", False),
-    Metric("cascade", "ρ, layers redrawn in turn", False),
-    Metric("emprt", "rise of complexity", True),
+    Metric(
+        "random_class",
+        "ρ with another class",
+        False,
+        "class_sensitivity",
+        lambda subject: subject.once(_classes).random.correlation,
+        _NEEDS,
+    ),
+    Metric(
+        "runner_up",
+        "ρ with the runner-up",
+        False,
+        "class_sensitivity",
+        lambda subject: subject.once(_classes).runner_up.correlation,
+        _NEEDS,
+    ),
+    Metric("stability", "ρ between seeds", True, measure=lambda subject: _stable(subject).correlation, needs=_NEEDS),
+    Metric(
+        "classifier_randomization",
+        "ρ, classifier redrawn",
+        False,
+        measure=lambda subject: _redrawn(subject).correlation,
+        needs=_NEEDS,
+    ),
+    Metric(
+        "cascade",
+        "ρ, layers redrawn in turn",
+        False,
+        "weight_sensitivity",
+        lambda subject: subject.once(_weights).cascade.correlation,
+        _NEEDS,
+    ),
+    Metric(
+        "emprt",
+        "rise of complexity",
+        True,
+        "weight_sensitivity",
+        lambda subject: subject.once(_weights).complexity.rise,
+        _NEEDS,
+    ),
 )
 
 

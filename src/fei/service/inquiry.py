@@ -54,6 +54,7 @@ class Inquiry:
         target: The class to explain; the predicted one if ``None``.
         progress: ``True`` for a progress bar per method, or a callable on (done, total) of the method that runs.
         tell: Is told in a few words what happens next.
+        told: What a reader should know besides, such as who chose the method.
     """
 
     model: nn.Module
@@ -66,6 +67,7 @@ class Inquiry:
     target: int | None = None
     progress: bool | Progress = False
     tell: Callable[[str], None] = lambda text: None
+    told: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -130,9 +132,9 @@ class Inquiry:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know of the network before believing any map of it."""
+        """What a reader should know of method and network before believing any map of it."""
         why = doubt(self.model) if isinstance(self.model, Classifier) else None
-        return [*getattr(self.model, "remarks", ()), *([] if why is None else [why])]
+        return [*self.told, *getattr(self.model, "remarks", ()), *([] if why is None else [why])]
 
     @cached_property
     def identity(self) -> dict[str, Any]:

@@ -82,6 +82,9 @@ class RunOptions(TypedDict, total=False):
         unit_timeout: Seconds that a unit, with its further attempts, may take in a worker; the same for loading a
             network. What takes longer is ended, tried again in another worker, and in the end recorded as failed.
         on_progress: Called as units are ready.
+        choose: Is given the units that lack scores, and says which of them are computed, in which order, and with which
+            of these scores; it may go by what has come so far. Without, all are.
+        on_outcome: Called with what came of each unit.
     """
 
     engine: str | Engine
@@ -92,6 +95,8 @@ class RunOptions(TypedDict, total=False):
     retry_failed: bool
     unit_timeout: float | None
     on_progress: OnProgress | None
+    choose: Callable[[Sequence[Unit]], Iterator[Unit]] | None
+    on_outcome: Callable[[Outcome], None] | None
 
 
 def run(plan: Plan, folder: str | Path, **options: Unpack[RunOptions]) -> RunSummary:
@@ -191,7 +196,8 @@ class _Run:
             )
             if unusable:
                 self._drive(self._give_up(catalog, context))
-            self._drive(engine.run(self._units(catalog), context))
+            units, choose = self._units(catalog), self._options.get("choose")
+            self._drive(engine.run(units if choose is None else choose(list(units)), context))
             if not self._todo and not self._store.counts()["pending"]:
                 self._store.set_meta(complete=completion_key(self._plan))
         return RunSummary(self._done, self._failed, self._skipped, time.monotonic() - start)
@@ -325,6 +331,8 @@ class _Run:
             self._failed += 1
         self._first = time.monotonic() if not self._ready else self._first
         self._ready += 1
+        if (hear := self._options.get("on_outcome")) is not None:
+            hear(outcome)
         rows = next((value for metric, _, _, value in outcome.scores if metric == BATCH_ROWS), None)
         if rows is not None and not self._told_rows:
             self._told_rows = True

@@ -168,6 +168,7 @@ class Worker:
             layers=self._context.networks[unit.pair].wanted,
             seed=unit.seed,
             batch_size=self._context.batch_size,
+            method=self._method(unit.method),
         )
         findings = self._measured(subject, unit.scores)
         keeps = KEPT in unit.scores

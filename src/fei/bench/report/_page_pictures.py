@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from typing import Any
 
-import matplotlib
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from fei.bench.report._cells import known
 from fei.bench.report._page_numbers import Units, units_of
@@ -18,12 +14,10 @@ from fei.bench.report.pictures import Reader, photograph_reader
 from fei.bench.store import MAPS, Store
 from fei.bench.units import MAP
 from fei.errors import FEIError
+from fei.report.thumbnails import map_address, photograph_address
 
 LARGEST = 16_000_000
 """Bytes of a page, unless the numbers alone take more."""
-
-_COLOURS = 64  # steps that the eye takes for none, in half the bytes of 256
-_QUALITY = 85
 
 
 def pictures(store: Store, numbers: Numbers, limit: int) -> list[dict[str, Any]]:
@@ -64,7 +58,7 @@ def _of_pair(store: Store, numbers: Numbers, pair: int, limit: int) -> dict[str,
         place = waiting[0]
         item = units.items[place]
         maps = {
-            f"{place},{index}": _map_picture(values)
+            f"{place},{index}": map_address(values)
             for index, row in enumerate(units.rows)
             if (values := _plane(store, keys.get((item, row)))) is not None
         }
@@ -102,30 +96,12 @@ def _photograph(read: Reader | None, item: str) -> tuple[str | None, str]:
         pixels, _ = read(item)
     except FEIError as error:
         return None, f"Some photographs cannot be read: {error}"
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "JPEG", quality=_QUALITY)
-    return _address(file, "jpeg"), ""
+    return photograph_address(pixels), ""
 
 
 def _plane(store: Store, key: str | None) -> NDArray[np.float32] | None:
     found = None if key is None else store.map(key)
     return found if found is not None and found.ndim == 2 and np.isfinite(found).all() else None
-
-
-def _map_picture(values: NDArray[np.float32]) -> str:
-    """A map in colours from its 1st to its 99th percentile, as the explorer has it."""
-    low, high = np.percentile(values, (1, 99))
-    share = (values.clip(low, high) - low) / ((high - low) or 1)
-    picture = Image.fromarray(np.rint(share * (_COLOURS - 1)).astype(np.uint8))
-    palette = matplotlib.colormaps["inferno"](np.linspace(0, 1, _COLOURS), bytes=True)[:, :3]
-    picture.putpalette(np.ascontiguousarray(palette).tobytes())
-    file = io.BytesIO()
-    picture.save(file, "PNG", optimize=True)
-    return _address(file, "png")
-
-
-def _address(file: io.BytesIO, kind: str) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _worst_first(numbers: Numbers, pair: int, units: Units) -> tuple[list[int], str]:

@@ -1,0 +1,288 @@
+"""What is measured next: within a budget, by what it costs and what it can still decide.
+
+It is a race. Methods are begun in the order of their cost, each on the same few images; then those that can still be
+recommended go on to more images with the questions that are still open. A method is dropped where it fails an essential
+question and another one fails none, or where another one is better and no slower; what is left of the time in the end
+goes to those too. Nothing is begun that would not be ready in time.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fei.auditing import thresholds
+from fei.auditing.costs import short
+from fei.auditing.questions import CONTROLS, STEPS, Question
+from fei.auditing.standing import OPEN, Standing
+from fei.auditing.verdicts import UNKNOWN
+from fei.bench.units import BLACK_IMAGE, Outcome
+from fei.progress import span
+
+_QUICK = ("map", "class", "weights")  # steps of the quick questions
+_LOOK_AGAIN = 1.0  # seconds between two looks at what is decided
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step for one method: on which image, or the number of the trial."""
+
+    method: str
+    name: str
+    item: str
+
+
+class Race(Standing):
+    """The methods of an audit and how far they are, and what is measured next."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._started = self.clock()
+        self._given: set[Step] = set()
+        self._under_way: dict[Step, float] = {}
+        self._arrivals: list[float] = []
+        self._failures: Counter[tuple[str, str]] = Counter()
+        self._place = {item: place for place, item in enumerate(self.items)}
+        self._waiting = sorted(self.methods, key=self.costs.of_map)
+        self._steps = {step for question in self.questions for step in question.steps}
+        self._scored: set[str] = set()
+        self._warm = False
+        for method in (*self.methods, *CONTROLS):
+            if any(self.measured.groups.get((method, item)) for item in self.items):
+                self._warm_up(method)
+        self.look()
+
+    def _warm_up(self, method: str) -> None:
+        """What is there from before is taken as begun: it costs nothing."""
+        if method in self._waiting:
+            self._waiting.remove(method)
+            self._begun.append(method)
+
+    # What comes next
+
+    def next(self) -> Step | None:
+        """The next step; None where nothing can be decided any more in the time that is left."""
+        if self.clock() - self._looked >= _LOOK_AGAIN:
+            self.look()
+        step = self._choose()
+        if step is not None:
+            self._given.add(step)
+            self._under_way[step] = self.clock()
+        return step
+
+    def came(self, outcome: Outcome) -> None:
+        """A step is ready; its numbers are in `measured` already."""
+        now, trial = self.clock(), outcome.kind == BLACK_IMAGE
+        fitting = [
+            step
+            for step in self._under_way
+            if (step.method, step.item, step.name == "black") == (outcome.method, outcome.item, trial)
+        ]
+        ready = [step for step in fitting if set(STEPS[step.name]) <= set(outcome.groups)]
+        if not fitting:
+            return
+        step = (ready or fitting)[0]
+        begun = self._under_way.pop(step)
+        if len(self._arrivals) >= self.workers:  # it began when a worker became free
+            begun = max(begun, self._arrivals[-self.workers])
+        self._arrivals.append(now)
+        if ready and self._warm:  # the first one also loads the network
+            self.costs.learn(step.method, step.name, now - begun)
+        self._warm = True
+        if not ready:
+            self._fail(step, outcome.error or "it failed")
+
+    def forget(self, step: Step) -> None:
+        """Nothing will come of a step."""
+        self._under_way.pop(step, None)
+
+    def _fail(self, step: Step, reason: str) -> None:
+        """One image may be at fault, two are not: then the step is not tried again."""
+        self._failures[step.method, step.name] += 1
+        done = any(self.measured.has(step.method, item, step.name) for item in self.items)
+        if self._failures[step.method, step.name] > 1 and not done:
+            self.measured.reasons[step.method, step.name] = reason
+            if step.name == "map" and step.method in self.methods:
+                self.left_out.setdefault(step.method, f"it cannot be used here: {reason}")
+
+    def _choose(self) -> Step | None:
+        self._admit()
+        step = self._best()
+        if step is None and self._admit_one():
+            step = self._best()
+        return step
+
+    def _best(self) -> Step | None:
+        """The most urgent step that would be ready in time."""
+        found: list[tuple[tuple[int, ...], Step]] = []
+        order = {method: place for place, method in enumerate(self.standing())}
+        self._scored = self._with_scores()
+        survey = self._first(CONTROLS[0], "survey", thresholds.FEWEST) if self._scored else None
+        if survey is not None:
+            found.append(((0, 0, 1), survey))
+        for method in self.begun:
+            found += [(self._urgency(step, order), step) for step in self._wanted(method)]
+        for _, step in sorted(found, key=lambda one: one[0]):
+            needed = self._with_controls(step)
+            if self._fits([(each.method, each.name) for each in needed]):
+                return needed[0]
+        return None
+
+    def _wanted(self, method: str) -> set[Step]:
+        """The next steps that can still decide something: for each open question, the first that is missing."""
+        found = set()
+        for question in self.questions:
+            if any((method, name) in self.measured.reasons for name in question.steps):
+                continue
+            if question.name == "black" and method not in self.with_masks:
+                continue
+            if (step := self._next_of(method, question)) is None:
+                continue
+            level, scored = self._level(step), "score" in question.steps
+            unclear = self.sure.get((method, question.name), OPEN).answer == UNKNOWN
+            if level == 0:
+                if not scored or method in self._scored or step.name == "map":
+                    found.add(step)
+            elif scored and self._left(method, "score"):  # nothing is won with a few
+                continue
+            elif unclear or (scored and method not in self.dropped and self.racing()):
+                found.add(step)
+        return found
+
+    def _next_of(self, method: str, question: Question) -> Step | None:
+        """The first step of a question that is missing, image by image."""
+        trials = [str(number) for number in range(thresholds.TRIALS)]
+        for item in trials if question.name == "black" else self.items:
+            for name in question.steps:
+                step = Step(method, name, item)
+                if step not in self._given and not self.measured.has(method, item, name):
+                    return step
+        return None
+
+    def _first(self, method: str, name: str, most: int) -> Step | None:
+        places = [str(number) for number in range(thresholds.TRIALS)] if name == "black" else self.items
+        for item in places[:most]:
+            step = Step(method, name, item)
+            if step not in self._given and not self.measured.has(method, item, name):
+                return step
+        return None
+
+    def _level(self, step: Step) -> int:
+        place = int(step.item) if step.name == "black" else self._place[step.item]
+        return bisect.bisect_right(thresholds.LADDER, place)
+
+    def _urgency(self, step: Step, order: dict[str, int]) -> tuple[int, ...]:
+        """First steps first; then what is open of those that can still be recommended; the dropped ones last."""
+        level = self._level(step)
+        late = int(step.method in self.dropped or (level == 0 and not self._in_time(self._rest(step.method))))
+        scored = 2 * int(step.name in ("score", "black"))
+        place = int(step.item) if step.name == "black" else self._place[step.item]
+        if level == 0:
+            # all images of a method for the quick questions; image by image for the scores, which are compared
+            rest = (place, self._begun.index(step.method)) if scored else (self._begun.index(step.method), place)
+            return (late, 0, scored, *rest)
+        asked = [question.name for question in self.questions if step.name in question.steps]
+        decided = int(all(self.sure.get((step.method, each), OPEN).answer != UNKNOWN for each in asked))
+        return (late, 1 + decided, level, order[step.method], place, scored)
+
+    def _with_controls(self, step: Step) -> list[Step]:
+        """A score is worth something beside those of the controls on the same image, which come first."""
+        if step.name != "score":
+            return [step]
+        needed = [Step(control, "score", step.item) for control in CONTROLS if control != step.method]
+        missing = [
+            each for each in needed
+            if each not in self._given and not self.measured.has(each.method, each.item, "score")
+            and (each.method, "score") not in self.measured.reasons
+        ]  # fmt: skip
+        return [*missing, step]
+
+    # The budget
+
+    def _fits(self, steps: Sequence[tuple[str, str]]) -> bool:
+        seconds = sum(self.costs.of(*step) for step in steps)
+        waiting = max((self.costs.of(step.method, step.name) for step in self._under_way), default=0.0)
+        return self.clock() + seconds + waiting <= self.deadline
+
+    def _with_scores(self) -> set[str]:
+        """The methods, the best first, whose scores on the first images fit into the time beside the controls'."""
+        if "score" not in self._steps:
+            return set()
+        each = self.costs.of("", "score")
+        needed = sum(self._left(control, "score") for control in CONTROLS) * each
+        found: set[str] = set()
+        for method in sorted(self.standing(), key=lambda method: method in self.dropped):
+            needed += self._left(method, "score") * each
+            if not self._in_time(needed):
+                break
+            found.add(method)
+        return found
+
+    def _in_time(self, seconds: float, share: float = 1.0) -> bool:
+        end = self._started + share * (self.deadline - self._started)
+        return self.clock() + seconds / self.workers <= end
+
+    def first_round(self, method: str, *, scores: bool = True) -> float:
+        """Seconds that a method takes on the first images, with its scores or without."""
+        names = [*_QUICK, "score", "black"] if scores else _QUICK
+        asked = [n for n in names if n in self._steps and (n != "black" or method in self.with_masks)]
+        return thresholds.FEWEST * sum(self.costs.of(method, name) for name in asked)
+
+    def _open_seconds(self, *, scores: bool) -> float:
+        """What the first round of those that have begun still takes, with all scores or without."""
+        steps = [(method, name) for method in self.begun for name in _QUICK]
+        steps += [(method, "score") for method in (*self.begun, *CONTROLS) if scores]
+        return sum(self._left(*step) * self.costs.of(*step) for step in steps if step[1] in self._steps)
+
+    def _rest(self, method: str) -> float:
+        """What the quick questions of the first round still take of a method."""
+        return sum(self._left(method, name) * self.costs.of(method, name) for name in _QUICK if name in self._steps)
+
+    def _left(self, method: str, name: str) -> int:
+        """How many first images are still to do."""
+        if (method, name) in self.measured.reasons:
+            return 0
+        return sum(
+            Step(method, name, item) not in self._given and not self.measured.has(method, item, name)
+            for item in self.items[: thresholds.FEWEST]
+        )
+
+    def _admit(self) -> None:
+        """Begin methods as long as their quick questions, or all of them, fit into a share of the budget."""
+        while self._waiting:
+            method = self._waiting[0]
+            quick, whole = (
+                self._in_time(self.first_round(method, scores=scores) + self._open_seconds(scores=scores), share.value)
+                for scores, share in ((False, thresholds.QUICK), (True, thresholds.BREADTH))
+            )
+            first = not self._begun and self._in_time(self.first_round(method, scores=False))
+            if not ((quick and self._leaves_scores(method)) or whole or first):
+                return
+            self._begun.append(self._waiting.pop(0))
+
+    def _leaves_scores(self, method: str) -> bool:
+        """Whether a further method leaves time for the first scores, or they do not fit anyway."""
+        if "score" not in self._steps or any(step.name == "score" for step in self._given):
+            return True
+        rows = thresholds.FEWEST * (len(CONTROLS) + 1) * self.costs.of("", "score")
+        seconds = rows + self._open_seconds(scores=False)
+        fits = self._in_time(seconds)
+        return not fits or self._in_time(seconds + self.first_round(method, scores=False))
+
+    def _admit_one(self) -> bool:
+        """Where nothing else is left to do, begin one more method if it fits; whether one was begun."""
+        scores = bool(self._scored) or not self._begun
+        if not self._waiting or not self._in_time(self.first_round(self._waiting[0], scores=scores)):
+            return False
+        self._begun.append(self._waiting.pop(0))
+        return True
+
+    def leave_out(self) -> None:
+        """Say why methods were not begun, once the race is over."""
+        for method in self._waiting:
+            seconds = self.first_round(method)
+            self.left_out[method] = (
+                f"not begun: about {short(self.costs.of_map(method))} per map, so {span(seconds)} more would be needed"
+            )

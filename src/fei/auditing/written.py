@@ -1,0 +1,108 @@
+"""The report of an audit as text: Markdown for people, JUnit for machines that build."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from typing import Any
+
+from fei.auditing.result import Audit
+from fei.auditing.verdicts import FAIL, NONE, PASS
+from fei.progress import span
+
+
+def markdown(audit: Audit) -> str:
+    """The report in a page of Markdown."""
+    document = audit.document()
+    names = [question["name"] for question in document["questions"]]
+    rows = [
+        [f"`{each['name']}`", *(each["answers"][name]["mark"] for name in names), _seconds(each), str(each["images"])]
+        for each in document["methods"]
+    ]
+    parts = [
+        f"# Audit of {_code(document['network']['model'])}",
+        " ".join(document["sentences"]),
+        *(f"**{remark['sentence']}**" for remark in document["network"]["remarks"]),
+        _table(["method", *names, "per map", "images"], rows),
+        "✓ passes, ✗ fails, ? cannot tell with this many images, – does not apply. At most "
+        f"{document['alpha']:.0%} of the ✓ and ✗ are expected to be wrong.",
+        "## What was asked",
+        "\n".join(
+            f"- **{each['name']}**: {each['title']} {each['measure'][:1].upper()}{each['measure'][1:]}, "
+            f"{'below' if each['below'] else 'above'} {each['limit']:g}."
+            for each in document["questions"]
+        ),
+        "## Numbers",
+        _table(
+            ["method", "question", "", "mean", "interval", "n", "note"],
+            [
+                [f"`{each['name']}`", name, answer["mark"], *_numbers(answer), _note(answer)]
+                for each in document["methods"]
+                for name, answer in each["answers"].items()
+                if answer["answer"] != NONE
+            ],
+        ),
+    ]
+    for title, reasons in (("Dropped early", document["dropped"]), ("Not measured", document["left_out"])):
+        if reasons:
+            parts += [f"## {title}", "\n".join(f"- `{name}`: {why}" for name, why in reasons.items())]
+    parts.append(
+        f"{document['data']['images']} images in {_code(document['data']['spec'])}, seed {document['seed']}, "
+        f"{span(document['seconds'])} of {span(document['budget'])}; fingerprint "
+        f"`{document['network']['fingerprint']}`."
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def junit(audit: Audit, method: str | None) -> str:
+    """What was required of a method as a JUnit report: a test for each question.
+
+    Args:
+        audit: The audit.
+        method: The method; the recommended one if None.
+    """
+    name = method or audit.recommended
+    unmet = audit.unmet(method)
+    suite = ElementTree.Element("testsuite", name="fei audit")
+    for question in audit.questions:
+        case = ElementTree.SubElement(suite, "testcase", classname=f"audit.{name}", name=question.name)
+        verdict = audit.table.get((name or "", question.name))
+        if question.name in unmet:
+            kind = "failure" if verdict is not None and verdict.answer == FAIL else "error"
+            ElementTree.SubElement(case, kind, message=f"{name}: {unmet[question.name]}")
+        elif verdict is not None and verdict.answer != PASS:
+            ElementTree.SubElement(case, "skipped", message=verdict.why)
+    counts = {kind: len(list(suite.iter(kind))) for kind in ("failure", "error", "skipped")}
+    suite.attrib |= {
+        "tests": str(len(audit.questions)),
+        "failures": str(counts["failure"]),
+        "errors": str(counts["error"]),
+        "skipped": str(counts["skipped"]),
+        "time": f"{audit.seconds:.1f}",
+    }
+    ElementTree.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines)
+
+
+def _code(text: str) -> str:
+    return f"`{text.replace('`', chr(39))}`"
+
+
+def _seconds(method: dict[str, Any]) -> str:
+    return "–" if method["seconds"] is None else f"{method['seconds']:.2g} s"
+
+
+def _numbers(answer: dict[str, Any]) -> list[str]:
+    if answer["mean"] is None:
+        return ["–", "–", str(answer["n"])]
+    interval = "–" if answer["low"] is None else f"[{answer['low']:.3f}, {answer['high']:.3f}]"
+    return [f"{answer['mean']:.3f}", interval, str(answer["n"])]
+
+
+def _note(answer: dict[str, Any]) -> str:
+    return answer["why"] or (f"against {answer['against']}" if answer["against"] else "")

@@ -1,0 +1,351 @@
+"""The parts of an audit without a network: verdicts against known numbers, and the race against a clock of its own."""
+
+import math
+import random
+import re
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fei.auditing import thresholds
+from fei.auditing.costs import Costs, passes
+from fei.auditing.measured import Measured
+from fei.auditing.questions import BY_NAME, CONTROLS, QUESTIONS, STEPS, named
+from fei.auditing.recommendation import disagreement, recommend
+from fei.auditing.run import budget_seconds
+from fei.auditing.schedule import Race
+from fei.auditing.verdicts import judge
+from fei.bench.units import BLACK_IMAGE, MAP, Outcome
+from fei.errors import InputError
+
+ITEMS = [f"{number:02d}.png" for number in range(40)]
+# What methods are like: the means of their numbers, and seconds per map.
+GOOD = {"stability": 1.0, "random_class": 0.1, "classifier_randomization": 0.0, "gain": 0.5, "cosine": 0.7}
+KINDS = {
+    "good": GOOD | {"seconds": 0.5},
+    "better": GOOD | {"gain": 0.7, "seconds": 0.4},
+    "slow": GOOD | {"gain": 0.8, "seconds": 20.0},
+    "blind": GOOD | {"random_class": 0.95, "classifier_randomization": 0.95, "seconds": 0.3},
+    "noise": GOOD
+    | {"stability": 0.0, "random_class": 1.0, "classifier_randomization": 1.0, "gain": 0.0, "cosine": 0.4},
+}
+CONTROL = {"gain": 0.2, "cosine": 0.5, "seconds": 0.0}
+
+
+def outcome(method, item, step, kind, draw):
+    """What a step of a method with these means brings."""
+    near = {name: value + draw.gauss(0, 0.05) for name, value in kind.items() if name not in ("stability", "seconds")}
+    scores = {
+        "map": {"stability": kind.get("stability", 1.0) - abs(draw.gauss(0, 0.01))},
+        "class": {"random_class": near.get("random_class", 1.0), "runner_up": 0.5},
+        "weights": {"classifier_randomization": near.get("classifier_randomization", 1.0)},
+        "score": {"insertion": 0.2 + near["gain"], "deletion": 0.2, "cosine": near["cosine"]},
+        "black": {"fired": float(kind.get("fires", 0))},
+        "survey": {},
+    }[step]
+    return Outcome(
+        key=f"{method}-{item}",
+        kind=BLACK_IMAGE if step == "black" else MAP,
+        model="",
+        data="",
+        item=item,
+        method=method,
+        config="",
+        seed=0,
+        status="done",
+        target=1,
+        label="one",
+        probability=0.9,
+        seconds=kind.get("seconds", 0.1) if step == "map" else None,
+        scores=tuple((name, "", "", value) for name, value in scores.items()),
+        groups=STEPS[step],
+    )
+
+
+class Simulation:
+    """A race on a clock of its own; what steps take is drawn around what they should."""
+
+    def __init__(self, methods, budget, *, measured=None, pass_seconds=0.02, seed=0, items=ITEMS, questions=QUESTIONS):
+        self.now, self.draw, self.steps, self.methods = 0.0, random.Random(seed), [], methods
+        self.pass_seconds = pass_seconds
+        self.measured = measured or Measured()
+        costs = Costs(pass_seconds, {name: {} for name in methods}, self.measured)
+        costs._passes |= {name: kind["seconds"] / pass_seconds for name, kind in methods.items() if "seconds" in kind}
+        masks = [name for name, kind in methods.items() if "fires" in kind]
+        self.told = []
+        self.race = Race(
+            list(methods), items, questions, masks, self.measured, costs, budget, lambda: self.now, self.told.append
+        )
+
+    def run(self):
+        while (step := self.race.next()) is not None:
+            assert step not in self.steps
+            self.steps.append(step)
+            kind = self.methods.get(step.method, CONTROL)
+            maps = {"map": 2, "class": 2, "weights": 1, "black": 1}.get(step.name, 0)
+            rows = {"score": 22, "survey": 18, "weights": 6, "map": 2}.get(step.name, 0)
+            spent = maps * kind.get("seconds", 0.1) + rows * self.pass_seconds
+            self.now += spent * self.draw.uniform(0.8, 1.25)
+            came = outcome(step.method, step.item, step.name, kind, self.draw)
+            self.measured.add(came)
+            self.race.came(came)
+        self.race.look()
+        self.race.leave_out()
+        return self
+
+    def images(self, method, step="map"):
+        return sum(each.method == method and each.name == step for each in self.steps)
+
+
+# The budget
+
+
+@pytest.mark.parametrize(("budget", "seed"), [(40, 0), (120, 1), (600, 2), (3600, 3)])
+def test_the_budget_is_kept_and_used(budget, seed):
+    done = Simulation({name: KINDS[name] for name in ("good", "better", "slow", "blind")}, budget, seed=seed).run()
+    assert done.now <= 1.02 * budget
+    race = done.race
+    unclear = [name for name in race.begun for q in QUESTIONS if race.sure[name, q.name].answer == "unknown"]
+    if not race.left_out:  # all were begun: either all is clear, or the time is used
+        assert not unclear or done.now >= 0.8 * budget
+    else:  # what was not begun would not have been ready
+        assert done.now + race.first_round("slow", scores=False) > budget
+
+
+def test_cheap_methods_come_first_and_slow_ones_are_told_what_they_need():
+    done = Simulation({name: KINDS[name] for name in ("slow", "good", "blind")}, 60).run()
+    order = list(dict.fromkeys(step.method for step in done.steps if step.method not in CONTROLS))
+    assert order == ["blind", "good"]
+    assert re.search(r"not begun: about (19|2\d) s per map, so \d+ min more", done.race.left_out["slow"])
+
+
+def test_with_little_time_there_are_at_least_the_quick_answers():
+    done = Simulation({name: KINDS[name] for name in ("good", "blind")}, 60, pass_seconds=0.2).run()
+    assert {step.name for step in done.steps} == {"map", "class", "weights"}
+    answers = {name: done.race.table["good", name].answer for name in BY_NAME}
+    assert answers["class"] == answers["weights"] == answers["seed"] == "pass"
+    assert answers["score"] == "unknown"
+
+
+def test_who_fails_is_dropped_and_goes_on_last():
+    done = Simulation({name: KINDS[name] for name in ("good", "blind")}, 3600).run()
+    assert done.race.dropped["blind"].endswith(", and good fails nothing so far")
+    last_of_good = max(place for place, step in enumerate(done.steps) if step.method == "good")
+    scored = [place for place, step in enumerate(done.steps) if (step.method, step.name) == ("blind", "score")]
+    assert scored
+    assert all(place > last_of_good for place in scored)
+    assert done.images("blind") <= done.images("good")
+
+
+def test_who_is_worse_and_no_quicker_is_dropped():
+    done = Simulation({name: KINDS[name] for name in ("good", "better")}, 300).run()
+    assert "better is better" in done.race.dropped["good"]
+    assert "better" not in done.race.dropped
+    slow = Simulation({name: KINDS[name] for name in ("good", "slow")}, 900).run()
+    assert slow.race.dropped == {}  # one is better, the other is quicker
+
+
+def test_what_is_clear_is_not_measured_on():
+    done = Simulation({"good": KINDS["good"]}, 3600).run()
+    assert done.images("good", "class") == thresholds.FEWEST
+    assert not [step for step in done.steps if step.method in CONTROLS and step.item == ITEMS[-1]]
+
+
+def test_what_is_there_from_before_is_not_computed_again():
+    methods = {name: KINDS[name] for name in ("good", "blind", "slow")}
+    first = Simulation(methods, 60).run()
+    second = Simulation(methods, 600, measured=first.measured).run()
+    assert second.steps
+    assert not set(first.steps) & set(second.steps)
+    assert second.race.table["slow", "class"].answer == "pass"
+
+
+def test_a_step_that_fails_twice_is_left_alone():
+    simulation = Simulation({"good": KINDS["good"]}, 600)
+    race, reason = simulation.race, "The network has no gradient; give another."
+    while (step := race.next()) is not None:
+        came = outcome(step.method, step.item, step.name, KINDS["good"] | CONTROL, simulation.draw)
+        if step.name == "weights":
+            came = Outcome(
+                **{name: getattr(came, name) for name in ("key", "kind", "model", "data", "item", "method", "config")},
+                seed=0, status="failed", error=reason,
+            )  # fmt: skip
+        simulation.now += 0.1
+        simulation.steps.append(step)
+        simulation.measured.add(came)
+        race.came(came)
+    race.look()
+    assert simulation.images("good", "weights") == 2
+    assert race.table["good", "weights"].why == reason
+    assert race.table["good", "class"].answer == "pass"
+
+
+def test_what_was_decided_is_told():
+    told = Simulation({name: KINDS[name] for name in ("good", "blind")}, 600).run().told
+    assert "good: class ✓" in told
+    assert "blind: class ✗" in told
+    assert any(text.startswith("blind is dropped: it fails") for text in told)
+
+
+# Verdicts
+
+
+def known(values, method="m", metric="stability", **more):
+    """Numbers of one metric, one per image; others as given."""
+    found = Measured()
+    for item, value in zip(ITEMS, values, strict=False):
+        found.scores[method, item] |= {metric: float(value)} | more
+    return found
+
+
+def test_an_interval_is_students_and_an_answer_leaves_the_limit_out():
+    values = np.array([0.95, 0.97, 0.99, 0.96, 0.98, 0.99])
+    verdict = judge(known(values), ["m"], named("seed"), ITEMS)["m", "seed"]
+    expected = stats.t.interval(0.95, 5, values.mean(), stats.sem(values))
+    assert (verdict.low, verdict.high) == pytest.approx(expected)
+    assert (verdict.answer, verdict.n, verdict.mean) == ("pass", 6, pytest.approx(values.mean()))
+    wide = judge(known([0.5, 1, 0.7, 1, 0.9]), ["m"], named("seed"), ITEMS)["m", "seed"]
+    assert wide.answer == "unknown"
+    assert wide.low < 0.9 < wide.high
+    few = judge(known([1, 1, 1, 1]), ["m"], named("seed"), ITEMS)["m", "seed"]
+    assert few.answer == "unknown"
+    assert "needs 5" in few.why
+
+
+def test_the_correction_is_benjamini_and_hochbergs():
+    draw = np.random.default_rng(0)
+    found, chances = Measured(), {}
+    for number in range(40):
+        values = draw.normal(0.9 + 0.001 * number, 0.03, 8)
+        chances[f"m{number}"] = stats.ttest_1samp(values, 0.9).pvalue
+        for item, value in zip(ITEMS, values, strict=False):
+            found.scores[f"m{number}", item] |= {"stability": float(value)}
+    table = judge(found, list(chances), named("seed"), ITEMS)
+    answered = {method for method in chances if table[method, "seed"].answer != "unknown"}
+    adjusted = stats.false_discovery_control(list(chances.values()))
+    assert answered == {method for method, p in zip(chances, adjusted, strict=True) if p <= 0.05}
+    assert 0 < len(answered) < 40
+    for method in chances:
+        verdict = table[method, "seed"]
+        assert (verdict.low < 0.9 < verdict.high) == (verdict.answer == "unknown")
+
+
+def test_class_and_weights_are_read_against_the_methods_own_seeds():
+    noisy = known([0.3] * 8, random_class=0.3, classifier_randomization=0.3)
+    same = known([1.0] * 8, random_class=1.0, classifier_randomization=1.0)
+    sharp = known([1.0] * 8, random_class=0.2, classifier_randomization=-0.1)
+    for found, answer in ((noisy, "fail"), (same, "fail"), (sharp, "pass")):
+        table = judge(found, ["m"], named("class,weights"), ITEMS)
+        assert {verdict.answer for verdict in table.values()} == {answer}
+
+
+def test_the_strongest_control_counts():
+    found = Measured()
+    for number, item in enumerate(ITEMS[:6]):
+        found.scores["m", item] |= {"insertion": 0.6 + 0.01 * number, "deletion": 0.1}
+        for control, gain in zip(CONTROLS, (0.1, 0.3, 0.2, 0.0), strict=True):
+            found.scores[control, item] |= {"insertion": gain, "deletion": 0.0}
+    verdict = judge(found, ["m"], named("controls"), ITEMS)["m", "controls"]
+    assert (verdict.answer, verdict.against) == ("pass", CONTROLS[1])
+    assert verdict.mean == pytest.approx(0.525 - 0.3)
+
+
+def test_the_share_of_the_score_is_that_of_all_images_together():
+    found, gains, scores = Measured(), [0.5, 0.3, 0.4, 0.2, 0.01], [0.9, 0.8, 0.7, 0.6, 0.001]
+    for item, gain, score in zip(ITEMS, gains, scores, strict=False):
+        found.scores["m", item] |= {"insertion": gain + 0.1, "deletion": 0.1, "probability": score}
+    verdict = judge(found, ["m"], named("score"), ITEMS)["m", "score"]
+    assert verdict.mean == pytest.approx(sum(gains) / sum(scores))
+    assert verdict.answer == "pass"
+
+
+@pytest.mark.parametrize(("fired", "answer"), [([0] * 24, "pass"), ([1] * 6, "fail"), ([0] * 6, "unknown")])
+def test_black_images_are_counted(fired, answer):
+    found = Measured()
+    found.fired["m"] = {str(number): float(value) for number, value in enumerate(fired)}
+    verdict = judge(found, ["m"], named("black"), ITEMS, with_masks=["m"])["m", "black"]
+    assert verdict.answer == answer
+    interval = stats.binomtest(sum(fired), len(fired)).proportion_ci(0.95)
+    assert (verdict.low, verdict.high) == pytest.approx((interval.low, interval.high))
+
+
+def test_black_images_do_not_apply_without_masks():
+    verdict = judge(known([1.0] * 6), ["m"], named("black"), ITEMS)["m", "black"]
+    assert (verdict.answer, verdict.mark) == ("none", "–")
+    assert "masks" in verdict.why
+
+
+def test_a_method_that_is_noise_fails_whatever_applies():
+    race = Simulation({name: KINDS[name] for name in ("good", "noise")}, 3600).run().race
+    answers = {name: race.table["noise", name].answer for name in BY_NAME}
+    assert answers.pop("black") == "none"
+    assert set(answers.values()) == {"fail"}
+
+
+# What is said
+
+
+def test_the_recommendation_is_two_sentences():
+    race = Simulation({name: KINDS[name] for name in ("good", "better", "blind", "slow")}, 100).run().race
+    advice = recommend(race.measured, race.table, race.standing(), QUESTIONS, ITEMS, race.left_out)
+    assert advice.method == "better"
+    assert advice.sentences[0].startswith("Use better on this network: it passes 6 of 6 questions on ")
+    assert "do not trust blind, which hardly depends on the class" in advice.sentences[1].lower()
+    assert advice.by_question["score"][0] == "better"
+    assert advice.by_question["black"] is None
+    for sentence in advice.sentences:
+        assert sentence.endswith(".")
+
+
+def test_nothing_is_recommended_where_all_fail():
+    race = Simulation({name: KINDS[name] for name in ("blind", "noise")}, 600).run().race
+    advice = recommend(race.measured, race.table, race.standing(), QUESTIONS, ITEMS, race.left_out)
+    assert advice.method is None
+    assert "None of the methods" in advice.sentences[0]
+    assert "The nearest is blind, which hardly depends on the class" in advice.sentences[1]
+
+
+def test_maps_that_are_alike_do_not_disagree():
+    maps = np.random.default_rng(0).random((3, 8, 8))
+    assert disagreement([maps[0], 2 * maps[0] + 1]) == pytest.approx(0)
+    assert disagreement([maps[0], -maps[0]]) == pytest.approx(2)
+    pairs = [stats.spearmanr(maps[a].ravel(), maps[b].ravel()).statistic for a, b in ((0, 1), (0, 2), (1, 2))]
+    assert disagreement(list(maps)) == pytest.approx(1 - np.mean(pairs))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("2m", 120), ("1.5h", 5400), ("10 min", 600), (30, 30), (2.5, 2.5)]
+)
+def test_budgets(text, seconds):
+    assert budget_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-3m", "0", "10 weeks", "1e3s", math.inf, "99999h"])
+def test_what_is_no_budget(text):
+    with pytest.raises(InputError, match="such as 90s, 10m or 1h"):
+        budget_seconds(text)
+
+
+def test_questions_by_name():
+    assert [question.name for question in named("weights, class")] == ["class", "weights"]
+    with pytest.raises(InputError, match="did you mean class"):
+        named("clas")
+
+
+def test_costs_are_guessed_then_learned():
+    measured = Measured()
+    costs = Costs(0.1, {"fei": {"steps": 10}, "gradcam": {}}, measured)
+    assert passes("fei", {}) == 303
+    assert costs.of_map("fei") == pytest.approx(15.15)
+    assert costs.of("gradcam", "class") == pytest.approx(0.6)
+    costs.learn("gradcam", "class", 1.2)  # twice as long as was guessed
+    assert costs.of("gradcam", "class") == pytest.approx(1.2)
+    assert costs.of_map("fei") == pytest.approx(30.3)
+
+
+def test_every_limit_has_a_reason():
+    limits = [value for value in vars(thresholds).values() if isinstance(value, thresholds.Limit)]
+    assert len(limits) >= 10
+    assert all(len(limit.reason.split()) >= 8 for limit in limits)
+    assert all(question.limit in limits for question in QUESTIONS)
