@@ -127,7 +127,7 @@ def test_the_recipe_for_a_network_of_ones_own(tmp_path, monkeypatch, capsys):
     Path("names.txt").write_text("cat\ndog\nfox\n", encoding="utf-8")
     import_torchvision()
     torch.save({"model_state_dict": fei.models.load("mynet.py:build").network.state_dict()}, "weights.pt")
-    (line,) = [line for page, line in commands() if page == "README.md" and "mynet.py" in line]
+    (line,) = [line for page, line in commands() if page == "README.md" and "--labels names.txt" in line]
     words = shlex.split(line.replace("224", "32"))[1:]
     assert run(*words, "--method", "gradcam") == 0
     said = " ".join(capsys.readouterr().out.split())
