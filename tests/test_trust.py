@@ -11,7 +11,7 @@ from torch import nn
 
 import fei
 from fei.errors import InputError
-from fei.metrics import declared, rank_correlation
+from fei.metrics import rank_correlation
 from fei.metrics.complexity import histogram_entropy
 from fei.metrics.criteria import CRITERIA
 from fei.metrics.grid import METRICS as GRID

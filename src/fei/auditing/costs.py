@@ -57,7 +57,12 @@ class Costs:
         """Seconds of a step."""
         if took := self._took.get((method if step in _MAPS else "", step)):
             return sum(took) / len(took)
-        return _MAPS.get(step, 0) * self.of_map(method) + _ROWS.get(step, 0) * self._pass
+        # what makes maps slower than guessed need not do so for rows; what makes them quicker does
+        return _MAPS.get(step, 0) * self.of_map(method) + _ROWS.get(step, 0) * self._pass * min(1.0, self._pace)
+
+    def known(self, step: str) -> bool:
+        """Whether a step that does not depend on the method has been timed."""
+        return ("", step) in self._took
 
 
 def passes(method: str, options: dict[str, Any]) -> float:
