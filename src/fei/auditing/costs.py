@@ -13,7 +13,7 @@ from fei.progress import span
 
 _MAPS = {"map": 2, "class": 2, "weights": 1, "black": 1}  # how many maps of the method are made in a step
 _ROWS = {"score": 22, "survey": 18, "weights": 6, "map": 2}  # and the passes besides
-_UNKNOWN = 100.0  # passes of a method that does not say how many it takes
+_UNKNOWN, _MANY = 100.0, 1000.0  # passes of a method that does not say how many, or one for each channel
 _BACKWARDS = 2  # a pass backwards, in passes forwards
 _REMEMBERED = 5
 
@@ -68,11 +68,12 @@ class Costs:
 def passes(method: str, options: dict[str, Any]) -> float:
     """About how many passes forwards a map takes by the method's own word."""
     try:
-        said = re.fullmatch(r"(\d+) \+ (\d+)", describe(method).cost)
+        described = describe(method).cost
     except InputError:  # code from elsewhere
-        said = None
+        described = ""
+    said = re.fullmatch(r"(\d+) \+ (\d+)", described)
     if said is None:
-        return _UNKNOWN
+        return _MANY if re.search("channels|per mask", described) else _UNKNOWN
     forwards, backwards = map(int, said.groups())
     scale = 1.0
     if "steps" in options and forwards > 1:
