@@ -122,10 +122,16 @@ def test_cheap_methods_come_first_and_slow_ones_are_told_what_they_need():
 
 def test_with_little_time_there_are_at_least_the_quick_answers():
     done = Simulation({name: KINDS[name] for name in ("good", "blind")}, 60, pass_seconds=0.2).run()
-    assert {step.name for step in done.steps} == {"map", "class", "weights"}
+    assert sum(step.name == "score" for step in done.steps) <= 1  # a try, to see whether the others fit
     answers = {name: done.race.table["good", name].answer for name in BY_NAME}
     assert answers["class"] == answers["weights"] == answers["seed"] == "pass"
     assert answers["score"] == "unknown"
+
+
+def test_a_first_guess_that_is_far_too_high_is_mended():
+    simulation = Simulation({name: KINDS[name] for name in ("good", "blind")}, 60)
+    simulation.race.costs._pass *= 5  # the machine was busy while the network was looked at
+    assert simulation.run().race.table["good", "score"].answer == "pass"
 
 
 def test_who_fails_is_dropped_and_goes_on_last():

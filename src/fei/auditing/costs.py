@@ -13,7 +13,7 @@ from fei.progress import span
 
 _MAPS = {"map": 2, "class": 2, "weights": 1, "black": 1}  # how many maps of the method are made in a step
 _ROWS = {"score": 22, "survey": 18, "weights": 6, "map": 2}  # and the passes besides
-_UNKNOWN = 100.0  # passes of a method that does not say how many it takes
+_UNKNOWN, _MANY = 100.0, 1000.0  # passes of a method that does not say how many, or one for each channel
 _BACKWARDS = 2  # a pass backwards, in passes forwards
 _REMEMBERED = 5
 
@@ -57,17 +57,23 @@ class Costs:
         """Seconds of a step."""
         if took := self._took.get((method if step in _MAPS else "", step)):
             return sum(took) / len(took)
-        return _MAPS.get(step, 0) * self.of_map(method) + _ROWS.get(step, 0) * self._pass
+        # what makes maps slower than guessed need not do so for rows; what makes them quicker does
+        return _MAPS.get(step, 0) * self.of_map(method) + _ROWS.get(step, 0) * self._pass * min(1.0, self._pace)
+
+    def known(self, step: str) -> bool:
+        """Whether a step that does not depend on the method has been timed."""
+        return ("", step) in self._took
 
 
 def passes(method: str, options: dict[str, Any]) -> float:
     """About how many passes forwards a map takes by the method's own word."""
     try:
-        said = re.fullmatch(r"(\d+) \+ (\d+)", describe(method).cost)
+        described = describe(method).cost
     except InputError:  # code from elsewhere
-        said = None
+        described = ""
+    said = re.fullmatch(r"(\d+) \+ (\d+)", described)
     if said is None:
-        return _UNKNOWN
+        return _MANY if re.search("channels|per mask", described) else _UNKNOWN
     forwards, backwards = map(int, said.groups())
     scale = 1.0
     if "steps" in options and forwards > 1:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fei.bench import Engine
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SLOWNESS = 0.5  # of the time until the first step, kept for the report
 _RESERVE = (4.0, 0.05)  # seconds for the report, and the share of the budget, whichever is more
 
 
@@ -114,6 +115,8 @@ def audit(
     fingerprint = model_fingerprint(classifier)
     folder = Path(out) / f"audit-{_slug(spec)}-{fingerprint[:8]}"
     prepare_folder(folder / MAPS)
+    # the slower the machine was to begin, the slower it will be to write
+    deadline = min(deadline, started + seconds - _SLOWNESS * (clock() - started))
     race = _Driver(
         folder, plan, [storable(item.id) for item in items], chosen, questions, with_masks, seen,
         deadline=deadline, clock=clock, tell=say,

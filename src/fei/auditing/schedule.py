@@ -112,7 +112,13 @@ class Race(Standing):
         step = self._best()
         if step is None and self._admit_one():
             step = self._best()
-        return step
+        return step or self._probe()
+
+    def _probe(self) -> Step | None:
+        """Where nothing else is left to do, one score, so that it is known whether the others fit."""
+        step = Step(CONTROLS[0], "score", self.items[0])
+        wanted = "score" in self._steps and not self.costs.known("score") and step not in self._given
+        return step if wanted and self.begun and self._fits([(step.method, step.name)]) else None
 
     def _best(self) -> Step | None:
         """The most urgent step that would be ready in time."""
