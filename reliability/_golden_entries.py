@@ -208,6 +208,12 @@ def trust(at: Setup) -> Series:
     }
 
 
+def reliance(at: Setup) -> Series:
+    """What the network loses with each place."""
+    found = metrics.reliance(at.model, at.image, 3)
+    return {name: values.flatten().tolist() for name, values in vars(found).items()}
+
+
 def sensitivity(at: Setup) -> Series:
     """Infidelity and the largest change of a map."""
     saliency = fei.methods.create("saliency")
@@ -287,6 +293,7 @@ DOUBLE: dict[str, Callable[[Setup], Series]] = {
     "randomization cascading": randomization("cascading"),
     "randomization independent": randomization("independent"),
     "trust": trust,
+    "reliance": reliance,
     "sensitivity": sensitivity,
     "confidence": confidence,
     "maps": of_maps,

@@ -38,14 +38,14 @@ from _load_attacks import ATTACKS, Target
 from _load_client import Site, Visit, visit
 
 from fei.app.limits import Limits
-from fei.app.server import BACKLOG
+from fei.app.server import MOST_TURNED_AWAY
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "load.json"
 LIMITS = {"upload_bytes": 2_000_000, "pixels": 1_000_000, "seconds": 60, "queue": 8}
 VISITORS, ATTACKERS = 4, 12
 MOST_GROWTH_MB = 200.0
-MOST_AT_ONCE = Limits().connections + 5 * BACKLOG  # those that the server keeps, and those on their way out
+MOST_AT_ONCE = Limits().connections + MOST_TURNED_AWAY  # those that the server keeps, and those on their way out
 MOST_THREADS = 42  # 40 threads answer, and go when there is nothing to do
 MOST_LEFT_OPEN = 5
 

@@ -45,7 +45,7 @@ def smoothed(maps: Tensor, variation: float) -> tuple[Tensor, float] | None:
     """
     if rank_total_variation(maps).item() <= variation:
         return None
-    ranks = maps.flatten().argsort().argsort().view_as(maps).double()
+    ranks = maps.flatten().argsort(stable=True).argsort(stable=True).view_as(maps).double()
     low, high = 0.0, float(min(maps.shape[2:]))
     for _ in range(_HALVINGS):
         sigma = (low + high) / 2

@@ -230,7 +230,7 @@ def test_the_ablation_changes_what_it_says():
     assert rows["Constant (β=10^-2)"]["beta"] == 0.01
     assert rows["Early layers only (1-16)"]["sites"] == "first:7/13"
     assert rows["Later layers only (16-30)"]["sites"] == "last:6/13"
-    assert rows["L1(β=1e-1)"] == {"preset": "paper", "constraint": "l1", "beta": 0.1, "reduction": "mean"}
+    assert rows["L1(β=1e-1)"] == {"preset": "paper", "constraint": "l1", "beta": 0.1, "init": 1.0, "lr": 0.05}
     assert rows["No Constraint"]["constraint"] == "none"
     assert rows["epochs(300)"]["steps"] == 300
     configs = [fei.methods.create("fei-vm", **options).config for options in rows.values()]

@@ -115,7 +115,9 @@ class TestClassifier:
             def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
                 return pixels, pixels
 
-        with pytest.raises(ModelError, match="The network Pair returned a tuple; a tensor of logits"):
+        with pytest.raises(
+            ModelError, match="The network Pair returned a tuple; wrap it in one that returns logits alone"
+        ):
             Classifier(Pair())(torch.ones(1, 3, 2, 2))
 
     @pytest.mark.parametrize(

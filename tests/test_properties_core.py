@@ -22,7 +22,7 @@ from fei.core.dataflow import CONVOLUTIONS, CountingMode, function_name, tensors
 from fei.core.folding import Folding, find_folding, is_watched
 from fei.core.optimization import contrasted
 from fei.core.pathway import Pathway, folding_that_holds, visit_sites
-from fei.core.quantiles import AdamUpdate, ProjectedUpdate, project, project_nested
+from fei.core.quantiles import AdamUpdate, ProjectedUpdate, SharedUpdate, project, project_nested
 from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.settings import make_settings
 from fei.core.sites import (
@@ -139,21 +139,24 @@ def test_nested_projections_contain_each_other(seed, kind, pixels):
     torch.testing.assert_close(alpha.mean(-1), areas.expand(2, 3), atol=1e-6, rtol=0)
 
 
-@covers("core.quantiles.AdamUpdate", "core.quantiles.ProjectedUpdate")
+@covers("core.quantiles.AdamUpdate", "core.quantiles.ProjectedUpdate", "core.quantiles.SharedUpdate")
 @examples(40)
 @given(
     seed=seeds,
     kinds=st.lists(st.sampled_from(["uniform", "normal", "ties", "zero", "tiny", "spike"]), min_size=1, max_size=5),
     size=st.sampled_from(SIZES),
-    projected=st.booleans(),
+    way=st.sampled_from(["projected", "shared", "penalised"]),
     nested=st.booleans(),
     frozen=st.booleans(),
 )
-def test_masks_stay_in_the_box_whatever_the_gradients(seed, kinds, size, projected, nested, frozen):
+def test_masks_stay_in_the_box_whatever_the_gradients(seed, kinds, size, way, nested, frozen):
     areas = torch.tensor([0.7, 0.3])
     alpha = areas.view(1, 2, 1, 1, 1).expand(2, 2, 1, *size).clone()
-    if projected:
+    nested |= way == "shared"  # always are
+    if way == "projected":
         update = ProjectedUpdate(alpha, areas, lr=0.3, steps=len(kinds), nested=nested)
+    elif way == "shared":
+        update = SharedUpdate(alpha, areas, lr=0.3, steps=len(kinds))
     else:
         update = AdamUpdate(alpha, areas, lr=1.0, beta=0.1, reduction="sum", nested=nested)
     held = torch.tensor([[True, False], [False, False]]) if frozen and not nested else None
@@ -163,7 +166,7 @@ def test_masks_stay_in_the_box_whatever_the_gradients(seed, kinds, size, project
         assert ((update.alpha >= 0) & (update.alpha <= 1)).all()
         if nested:
             assert (update.alpha[:, 1] <= update.alpha[:, 0] + 1e-6).all()
-        if projected:
+        if way != "penalised":
             torch.testing.assert_close(update.alpha.flatten(2).mean(-1), areas.expand(2, 2), atol=2e-6, rtol=0)
     assert held is None or torch.equal(update.alpha[0, 0], start[0, 0])
 

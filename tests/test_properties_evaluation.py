@@ -409,3 +409,25 @@ def test_the_relative_score_has_the_direction_of_the_softmax(classes, seed, chos
     (logit,) = torch.autograd.grad(relative_score(logits, None, index, "softmax", 0.0).sum(), logits)
     assert logit[0, chosen] == 1
     assert logit.count_nonzero() == 1
+
+
+@covers("metrics.reliance")
+@examples(25)
+@given(
+    net=networks(),
+    size=st.sampled_from(SIZES),
+    layout=st.sampled_from(LAYOUTS),
+    cells=st.sampled_from([1, 2, 4, 50, 0]),
+    rows=st.sampled_from([None, 1, 3, 0]),
+)
+def test_what_any_network_relies_on(net, size, layout, cells, rows):
+    x = laid_out(images_for(net, size, 2), layout)
+    with undisturbed(net, x):
+        found = attempt(lambda: fei.metrics.reliance(net, x, cells=cells, batch_size=rows))
+    if isinstance(found, FEIError):
+        assert cells in (0, 50) or cells > min(size) or rows == 0 or not isinstance(found, InputError)
+        return
+    assert found.lost.shape == found.moved.shape == (2, cells, cells)
+    assert found.interaction.shape == (2,)
+    assert (found.lost <= 1 + 1e-6).all()
+    assert (found.moved >= 0).all()

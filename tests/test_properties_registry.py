@@ -80,6 +80,7 @@ EXEMPT = {
         "bench.resume",
         "bench.run",
     },
+    "runs experiments on the store of benchmarks: tests/test_audit*.py": {"audit"},
     "draws a whole figure, of an explanation that is tested: tests/test_report.py": {"report.figure"},
 }
 

@@ -466,7 +466,9 @@ def test_maps_are_smoothed_to_the_rank_variation_that_is_asked_for() -> None:
     noise = torch.rand(1, 1, 40, 50, generator=torch.Generator().manual_seed(0))
     found = fragmentation.smoothed(noise, 0.1)
     assert found is not None
-    ranks = found[0][0, 0].flatten().argsort().argsort().view(40, 50).double() / (40 * 50 - 1)  # by hand
+    ranks = found[0][0, 0].flatten().argsort(stable=True).argsort(stable=True).view(40, 50).double() / (
+        40 * 50 - 1
+    )  # by hand
     steps = torch.cat([ranks.diff(dim=0).flatten(), ranks.diff(dim=1).flatten()]).abs()
     assert steps.mean().item() == pytest.approx(0.1, rel=0.01)
     assert fragmentation.smoothed(found[0], 0.2) is None

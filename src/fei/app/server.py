@@ -41,11 +41,12 @@ _NO_ROOM = (
 )
 _SWEEP_SECONDS = 5
 _END_SECONDS = 3
-BACKLOG = 64
-"""Connections that are accepted in one go, and clients that are being told at one time that there is no room.
-
-Between being accepted and being closed a connection goes through four rounds of the event loop, each of which may
-accept as many again: with those that are being told, at most five times this number are open beyond the limit."""
+_BATCH = 64  # connections that are accepted in one go
+_WAITING = 512  # those that may wait to be accepted
+_TOLD = 128  # clients that are being told at one time that there is no room
+MOST_TURNED_AWAY = _TOLD + 4 * _BATCH
+"""Connections that may be open beyond the limit: between being accepted and being closed, one goes through four rounds
+of the event loop, each of which may accept as many again."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def _running(application: Any, bound: socket.socket, limits: Limits, visits: Vis
             http=_protocol(limits),
             ws="none",
             lifespan="off",
-            backlog=BACKLOG,
+            backlog=_BATCH,
             log_level="critical",
             access_log=False,
             server_header=False,
@@ -198,6 +199,7 @@ def _running(application: Any, bound: socket.socket, limits: Limits, visits: Vis
         if not thread.is_alive():
             raise InputError("The server did not start; run with --debug to see why.")
         time.sleep(0.02)
+    bound.listen(_WAITING)  # asyncio takes one number for both
     try:
         yield
     finally:
@@ -223,7 +225,7 @@ def _protocol(limits: Limits) -> type[asyncio.Protocol]:
         def _turn_away(self) -> None:
             """Say that there is no room; whoever comes while many are being told so hears nothing."""
             self.connections.discard(self)
-            if len(turned_away) >= BACKLOG:
+            if len(turned_away) >= _TOLD:
                 self.transport.abort()
                 return
             turned_away.add(self)

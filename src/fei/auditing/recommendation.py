@@ -130,7 +130,9 @@ def _best(question: Question, methods: Sequence[str], table: Table) -> tuple[str
 
 def disagreement(maps: Sequence[np.ndarray]) -> float:
     """How much maps of one image differ: 1 − the mean rank correlation of all pairs."""
-    ranks = np.stack([np.argsort(np.argsort(each, axis=None)) for each in maps]).astype(np.float64)
+    ranks = np.stack([np.argsort(np.argsort(each, axis=None, kind="stable"), kind="stable") for each in maps]).astype(
+        np.float64
+    )
     ranks -= ranks.mean(1, keepdims=True)
     ranks /= np.linalg.norm(ranks, axis=1, keepdims=True)
     alike = ranks @ ranks.T

@@ -204,7 +204,7 @@ def _say_results(names: list[str], results: list[BlackImage], files: dict[str, s
         ]
         for name, result in zip(names, results, strict=True)
     ]
-    print_table(["method", "rate", "95 % interval", *(f"φ ≥ {level:g}" for level in levels), "gain of φ"], rows)
+    print_table(["method", "rate", "95 % interval", *(f"φ≥{level:g}" for level in levels), "gain"], rows)
     for name, result in zip(names, results, strict=True):
         say(f"{name} {verdict(result)} ({round(result.rate * result.trials)} of {result.trials}).")
     first = results[0]
