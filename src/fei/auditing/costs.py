@@ -13,7 +13,7 @@ from fei.progress import span
 
 _MAPS = {"map": 2, "class": 2, "weights": 1, "black": 1}  # how many maps of the method are made in a step
 _ROWS = {"score": 22, "survey": 18, "weights": 6, "map": 2}  # and the passes besides
-_UNKNOWN, _MANY = 100.0, 1000.0  # passes of a method that does not say how many, or one for each channel
+_UNKNOWN, _MANY = 100.0, 1000.0  # passes of a method that does not say how many, or one for each channel or place
 _BACKWARDS = 2  # a pass backwards, in passes forwards
 _REMEMBERED = 5
 
@@ -73,7 +73,7 @@ def passes(method: str, options: dict[str, Any]) -> float:
         described = ""
     said = re.fullmatch(r"(\d+) \+ (\d+)", described)
     if said is None:
-        return _MANY if re.search("channels|per mask", described) else _UNKNOWN
+        return _MANY if re.search("channels|per mask|per point", described) else _UNKNOWN
     forwards, backwards = map(int, said.groups())
     scale = 1.0
     if "steps" in options and forwards > 1:

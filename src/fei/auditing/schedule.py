@@ -269,13 +269,15 @@ class Race(Standing):
             self._begun.append(self._waiting.pop(0))
 
     def _leaves_scores(self, method: str) -> bool:
-        """Whether a further method leaves time for the first scores, or they do not fit anyway."""
-        if "score" not in self._steps or any(step.name == "score" for step in self._given):
+        """Whether a further method leaves time for the first scores of all, or not even those of one method fit."""
+        if "score" not in self._steps:
             return True
-        rows = thresholds.FEWEST * (len(CONTROLS) + 1) * self.costs.of("", "score")
-        seconds = rows + self._open_seconds(scores=False)
-        fits = self._in_time(seconds)
-        return not fits or self._in_time(seconds + self.first_round(method, scores=False))
+        score, quick = self.costs.of("", "score"), self._open_seconds(scores=False)
+        controls = sum(self._left(control, "score") for control in CONTROLS) * score
+        of_all = sum(self._left(each, "score") for each in (*self.begun, method)) * score
+        if self._in_time(quick + self.first_round(method, scores=False) + controls + of_all):
+            return True
+        return not self._in_time(quick + controls + thresholds.FEWEST * score)
 
     def _admit_one(self) -> bool:
         """Where nothing else is left to do, begin one more method if it fits; whether one was begun."""
@@ -286,9 +288,15 @@ class Race(Standing):
         return True
 
     def leave_out(self) -> None:
-        """Say why methods were not begun, once the race is over."""
+        """Say why methods were not begun, or not finished, once the race is over."""
         for method in self._waiting:
-            seconds = self.first_round(method)
-            self.left_out[method] = (
-                f"not begun: about {short(self.costs.of_map(method))} per map, so {span(seconds)} more would be needed"
-            )
+            self.left_out[method] = f"not begun: {self._needs(method)}"
+        quick = [name for name in _QUICK if name in self._steps]
+        for method in self.begun if quick else ():
+            done = sum(self.measured.has(method, item, "map") for item in self.items)
+            if done < thresholds.FEWEST:
+                self.left_out[method] = f"not finished, {done} of {thresholds.FEWEST} images: {self._needs(method)}"
+
+    def _needs(self, method: str) -> str:
+        seconds = span(self.first_round(method))
+        return f"about {short(self.costs.of_map(method))} per map, so {seconds} more would be needed"

@@ -102,14 +102,13 @@ class Standing:
         return sum(method not in self.dropped for method in self.begun) > 1
 
     def standing(self) -> list[str]:
-        """The methods that were measured, the best first: by fails, open questions, gain, and class."""
+        """The methods that were measured, the best first: by fails, open questions, gain and cost."""
 
         def place(method: str) -> tuple[int, int, float, float]:
             essential = [question.name for question in self.questions if question.essential]
             answers = [self.table.get((method, name), OPEN).answer for name in essential]
             gains = list(self.measured.gains(method, self.items).values())
             gain = sum(gains) / len(gains) if gains else 0.0
-            by_class = self.table.get((method, "class"), OPEN)
-            return answers.count(FAIL), answers.count(UNKNOWN), -gain, -by_class.mean if by_class.n else 0.0
+            return answers.count(FAIL), answers.count(UNKNOWN), -gain, self.costs.of_map(method)
 
         return sorted(self.begun, key=place)
