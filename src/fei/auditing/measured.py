@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,8 +48,9 @@ class Measured:
         found = cls()
         with Store.open(folder, readonly=True) as store:
             keys = [key for (key,) in store.rows("SELECT DISTINCT unit FROM plan_units")]
+            complete = store.done_groups()  # with the maps that are kept, which outcomes are read without
             for outcome in stored_outcomes(store, keys):
-                found.add(outcome)
+                found.add(replace(outcome, groups=tuple(complete.get(outcome.key, ()))))
         return found
 
     def add(self, outcome: Outcome) -> None:
