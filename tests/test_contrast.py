@@ -130,13 +130,13 @@ def test_where_nothing_is_clipped_there_is_nothing_to_contrast():
 
 def test_a_fresh_reference_for_each_mask_and_step(image):
     drawn = References(fei.Reference("color", resample=True), image, ["digest"], network(), seed=0)
-    rows, masks = torch.zeros(2, dtype=torch.long), torch.arange(2)
-    colours = torch.cat([drawn.of_rows(step, rows, masks) for step in range(3)]).flatten(1)
+    rows = [(0, 0), (0, 1)]
+    colours = torch.cat([drawn.of_rows(step, rows) for step in range(3)]).flatten(1)
     assert len(colours.unique(dim=0)) == 6
-    assert torch.equal(drawn.of_rows(1, rows[1:], masks[1:]).flatten(1), colours[3:4])  # whatever else is drawn
+    assert torch.equal(drawn.of_rows(1, rows[1:]).flatten(1), colours[3:4])  # whatever else is drawn
     fixed = References("color", image, ["digest"], network(), seed=0)
-    assert torch.equal(fixed.of_rows(0, rows, masks), fixed.of_rows(2, rows, masks))
-    assert torch.equal(fixed.of_rows(0, rows, masks), fixed.values[[0, 0]])
+    assert torch.equal(fixed.of_rows(0, rows), fixed.of_rows(2, rows))
+    assert torch.equal(fixed.of_rows(0, rows), fixed.values[[0, 0]])
 
 
 def test_each_mask_is_blended_with_its_own_reference(image):

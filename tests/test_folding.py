@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 import fei
 from fei.core.clipgrad import RULES, get_rule
 from fei.core.dataflow import trace
-from fei.core.folding import Folding, find_folding
+from fei.core.folding import Folding, Reader, find_folding
 from fei.core.pathway import Pathway, folding_that_holds
 from fei.core.sites import find_sites
 
@@ -128,7 +128,15 @@ def survey(model, select="activation", layout=torch.contiguous_format):
     image = images(layout)[:1]
     flow, _ = trace(model, image)
     sites = find_sites(model, flow, select)
-    return sites, find_folding(model, flow, sites, image)
+    return sites, found(model, flow, sites, image)
+
+
+def found(model, flow, sites, image):
+    """What is found in a pass on an image."""
+    reader = Reader()
+    with reader:
+        model(image.clone().requires_grad_())
+    return find_folding(model, flow, sites, image, reader)
 
 
 @pytest.mark.parametrize(
@@ -215,12 +223,12 @@ def test_a_convolution_that_is_a_site_keeps_its_value():
 def test_half_precision_and_autocast_are_left_alone():
     model, x = made(Residual).to(torch.bfloat16), images()[:1].to(torch.bfloat16)
     flow, _ = trace(model, x)
-    assert not find_folding(model, flow, [], x).exchanged
+    assert not folding_that_holds(model, flow, [], x).exchanged
     model, x = made(Residual).float(), images()[:1].float()
     flow, _ = trace(model, x)
     with torch.autocast("cpu"):
-        assert not find_folding(model, flow, [], x).exchanged
-    assert exchanged(find_folding(model, flow, [], x), "batch_norm")
+        assert not folding_that_holds(model, flow, [], x).exchanged
+    assert exchanged(folding_that_holds(model, flow, [], x), "batch_norm")
 
 
 class Merging(nn.Module):

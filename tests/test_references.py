@@ -145,8 +145,8 @@ def test_names_of_references():
 def test_a_mixture_draws_each_of_its_kinds():
     x = pictures()
     drawn = References("black+blur+color:resample", x, [image_digest(i) for i in x], Pixels(), 0)
-    images, masks = torch.zeros(60, dtype=torch.long), torch.arange(60)
-    rows = drawn.of_rows(0, images, masks)
+    masks = [(0, mask) for mask in range(60)]
+    rows = drawn.of_rows(0, masks)
     assert rows.shape == (60, *x.shape[1:])
     black = (rows == 0).flatten(1).all(1)
     blurred = torch.tensor([torch.equal(row, blur(x)[0]) for row in rows])
@@ -154,8 +154,8 @@ def test_a_mixture_draws_each_of_its_kinds():
     assert (black | blurred | flat).all()
     for kind in (black, blurred, flat):
         assert 10 <= kind.sum() <= 30
-    assert torch.equal(rows, drawn.of_rows(0, images, masks))
-    assert not torch.equal(rows, drawn.of_rows(1, images, masks))
+    assert torch.equal(rows, drawn.of_rows(0, masks))
+    assert not torch.equal(rows, drawn.of_rows(1, masks))
 
 
 def test_another_photograph_is_never_the_image_itself_and_depends_on_no_seed():

@@ -102,11 +102,10 @@ class References:
         """R for one optimisation step: always the same unless it is resampled."""
         return self._draw(step) if self.resample and step else self.values
 
-    def of_rows(self, step: int, images: Tensor, masks: Tensor) -> Tensor:
-        """R of rows that are masks of images, at one optimisation step."""
+    def of_rows(self, step: int, rows: Sequence[tuple[int, int]]) -> Tensor:
+        """R of rows at one optimisation step, each given by the numbers of its image and of its mask."""
         if not self.resample:
-            return self.values[images]
-        rows = zip(images.tolist(), masks.tolist(), strict=True)
+            return self.values[[image for image, _ in rows]]
         return torch.stack([self._row(image, f"{step}/{mask}") for image, mask in rows])
 
     def _row(self, image: int, purpose: str) -> Tensor:

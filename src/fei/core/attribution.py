@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from fei.core.attention import find_attention
 from fei.core.checks import check_call, check_finite, default_rows, explained_failure, layout_of, only, underlying
 from fei.core.clipgrad import Rule, get_rule
 from fei.core.coverage import covered_sites
-from fei.core.dataflow import Flow, trace, uncompiled
+from fei.core.dataflow import Call, Flow, Value, trace, uncompiled
 from fei.core.evidence import Evidence, measure_evidence
 from fei.core.explanation import Explanation, Trace
 from fei.core.focus import Focus, find_focus
@@ -267,13 +267,14 @@ class FEI:
         """The images in the layout they are computed in, the data flow and the output on the first of them.
 
         On a CPU convolutions are faster channels last; only a network that reshapes with ``view`` may refuse that, some
-        only where there is more than one row.
+        only where there is more than one row, which is tried where such a view was seen, or where calls are hidden.
         """
         last = x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
         with explained_failure(x):
             try:
                 flow, output = trace(self.model, last[:1])
-                if rows > 1 and layout_of(last) is torch.channels_last:
+                doubtful = bool(flow.blind) or any(map(_views_places, flow.calls))
+                if doubtful and rows > 1 and layout_of(last) is torch.channels_last:
                     two = last[[0, 0]].contiguous(memory_format=torch.channels_last)
                     with uncompiled():
                         self.model(two.requires_grad_().clone())  # with a gradient, as in the passes to come
@@ -298,6 +299,12 @@ class FEI:
         return focus
 
 
+def _views_places(call: Call) -> bool:
+    """Whether a call reshapes, without a copy, a value that has several places, whose order in memory then matters."""
+    given = call.args[0] if call.args else None
+    return call.function in ("view", "view_as") and isinstance(given, Value) and given.shape[2:].numel() > 1
+
+
 def _groups(
     x: Tensor,
     references: References,
@@ -310,10 +317,11 @@ def _groups(
     """Groups of images whose masks fill `rows`, the last one filled up with its last image, and how many are real."""
     images, masks = max(1, rows // settings.tried), settings.masks
     for first in range(0, len(x), images):
-        index = torch.arange(first, first + images, device=x.device).clamp(max=len(x) - 1)
+        numbers = [min(number, len(x) - 1) for number in range(first, first + images)]
+        index = torch.tensor(numbers, device=x.device)
 
-        def reference(step: int, rows: Tensor, index: Tensor = index) -> Tensor:
-            return references.of_rows(step, index[rows // masks], rows % masks)
+        def reference(step: int, rows: Sequence[int], numbers: Sequence[int] = numbers) -> Tensor:
+            return references.of_rows(step, [(numbers[row // masks], row % masks) for row in rows])
 
         of_group = None if chosen is None else chosen.to(x.device)[index]
         group = Group(x[index], reference, target, of_group, rows, channels)

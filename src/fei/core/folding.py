@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fei.core.checks import layout_of
-from fei.core.dataflow import Call, CallKey, CountingMode, Flow, uncompiled
+from fei.core.dataflow import Call, CallKey, CountingMode, Flow
 from fei.core.sites import Site
 
 _DTYPES = (torch.float32, torch.float64)
@@ -136,29 +136,30 @@ def _empty(like: Tensor, *shape: int) -> Tensor:
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
 
 
-def find_folding(model: nn.Module, flow: Flow, sites: Sequence[Site], image: Tensor) -> Folding:
-    """What can be exchanged in a network; one pass on one image.
+def can_fold(image: Tensor) -> bool:
+    """Whether calls may be exchanged at all: half precision and autocast are left alone."""
+    return image.dtype in _DTYPES and not torch.is_autocast_enabled(image.device.type)
+
+
+def find_folding(model: nn.Module, flow: Flow, sites: Sequence[Site], image: Tensor, reader: Reader) -> Folding:
+    """What can be exchanged in a network.
 
     A convolution that is a clip site itself keeps its value, and so does one whose value goes anywhere but into
-    BatchNorm. Half precision and autocast are left alone.
+    BatchNorm.
 
     Args:
         model: The network.
         flow: Its data flow.
         sites: Where gradients are clipped.
         image: A batch of one image.
+        reader: What was active during a pass on it.
     """
-    if image.dtype not in _DTYPES or torch.is_autocast_enabled(image.device.type):
-        return Folding()
     held = {site.key for site in sites}
     pairs = {
         call.key: call.consumers[0].key
         for call in flow.calls
         if call.function == "conv2d" and call.key not in held and _only_into(call, {"batch_norm"})
     }
-    reader = _Reader()
-    with uncompiled(), reader:
-        model(image.clone().requires_grad_().clone())  # with a gradient, as networks may compute otherwise without
     layout = layout_of(image)
     last = image.device.type == "cpu" and layout is torch.channels_last
     exchanged: dict[CallKey, Exchange] = {}
@@ -202,7 +203,7 @@ def _is_pointwise(weight: Tensor, stride: Any = 1, padding: Any = 0, dilation: A
     )
 
 
-class _Reader(CountingMode):
+class Reader(CountingMode):
     """Keeps the weights of convolutions, and scale and shift of BatchNorms in evaluation mode."""
 
     def __init__(self) -> None:
@@ -211,6 +212,7 @@ class _Reader(CountingMode):
         self.norms: dict[CallKey, tuple[Tensor, Tensor]] = {}
 
     def make(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call and keep its weights."""
         # weights by position, as modules give them; whoever calls in another way is left alone
         if func is F.conv2d and len(args) >= 3 and args[0].ndim == 4:
             weight, bias = args[1].detach(), None if args[2] is None else args[2].detach()

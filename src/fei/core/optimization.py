@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,7 +30,7 @@ class Group:
 
     Attributes:
         images: (n, C, H, W).
-        reference: R of some rows (images × masks) at a given step, broadcastable to them.
+        reference: R of some rows (images × masks), by their numbers, at a given step, broadcastable to them.
         target: As the caller gave it; a callable scores the network's output itself.
         chosen: Explained class of each image, or ``None`` to take the network's top class.
         rows: How many images one forward pass takes.
@@ -38,7 +38,7 @@ class Group:
     """
 
     images: Tensor
-    reference: Callable[[int, Tensor], Tensor]
+    reference: Callable[[int, Sequence[int]], Tensor]
     target: Target
     chosen: Tensor | None
     rows: int
@@ -60,8 +60,13 @@ class Result:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Rows that go through the network together; the last one of a group may repeat its final row to keep the shape."""
+    """Rows that go through the network together; the last one of a group may repeat its final row to keep the shape.
 
+    Their numbers are kept where they are read, on the host and on the device: to ask a device for them would wait for
+    all that it has still to do.
+    """
+
+    numbers: Sequence[int]
     rows: Tensor
     real: int
 
@@ -74,7 +79,8 @@ class Optimization:
         x = group.images
         self._masks = settings.masks
         self._x = x.repeat_interleave(self._masks, 0).contiguous(memory_format=layout_of(x))
-        self._chunks = self._cut(torch.arange(len(self._x), device=x.device))
+        self._chunks = self._cut(range(len(self._x)))
+        self._turns: dict[int, list[_Chunk]] = {}
         self._last_phi = torch.zeros(len(self._x), dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
         # every chunk of a group repeats the same images in the same rows, so one recording serves them all
         output = pathway.record(self._x[self._tried(0)[0].rows])
@@ -118,7 +124,7 @@ class Optimization:
                     break
                 if n == 1 and bool((stopped == step + 1).any()):
                     # its rows are all the same image, so any of them can go through the network together
-                    moving = self._cut((stopped[0] < 0).nonzero()[:, 0])
+                    moving = self._cut((stopped[0] < 0).nonzero()[:, 0].tolist())
                     self._last_phi = self._scores(step + 1).flatten()
         phi.append(self._scores(s.steps))
         area.append(self._area())
@@ -166,15 +172,21 @@ class Optimization:
         tried, masks = self._settings.tried, self._masks
         if tried == masks:
             return self._chunks
-        which = (step * tried + torch.arange(tried, device=self._x.device)) % masks
-        first = masks * torch.arange(len(self._group.images), device=self._x.device)
-        return self._cut((first[:, None] + which).flatten())
+        first = step * tried % masks
+        if first not in self._turns:
+            which = [(first + number) % masks for number in range(tried)]
+            images = range(len(self._group.images))
+            self._turns[first] = self._cut([masks * image + mask for image in images for mask in which])
+        return self._turns[first]
 
-    def _cut(self, rows: Tensor) -> list[_Chunk]:
+    def _cut(self, rows: Sequence[int]) -> list[_Chunk]:
         """Chunks of one shape that hold these rows."""
-        total, size = len(rows), self._group.rows
-        filled = rows[torch.arange(-(-total // size) * size, device=rows.device).clamp(max=total - 1)]
-        return [_Chunk(part, min(size, total - i * size)) for i, part in enumerate(filled.split(size))]
+        size, chunks = self._group.rows, []
+        for start in range(0, len(rows), size):
+            real = rows[start : start + size]
+            numbers = [*real, *[rows[-1]] * (size - len(real))]
+            chunks.append(_Chunk(numbers, torch.tensor(numbers, device=self._x.device), len(real)))
+        return chunks
 
     def _top_class(self, output: object) -> Tensor:
         if callable(self._group.target):
@@ -188,12 +200,12 @@ class Optimization:
             self._settings.objective
         ]
 
-    def _blend(self, rows: Tensor, step: int, deletes: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def _blend(self, chunk: _Chunk, step: int, deletes: bool) -> tuple[Tensor, Tensor, Tensor]:
         """The two images that α goes between, and the blend x̃ at α."""
-        x = self._x[rows]
-        r = self._group.reference(step, rows).to(x).expand_as(x)
+        x = self._x[chunk.rows]
+        r = self._group.reference(step, chunk.numbers).to(x).expand_as(x)
         start, end = (x, r) if deletes else (r, x)
-        alpha = self._update.alpha.flatten(0, 1)[rows]
+        alpha = self._update.alpha.flatten(0, 1)[chunk.rows]
         # lerp is exact at both ends: with α = 1, x̃ is x to the bit
         return start, end, torch.lerp(start.to(alpha), end.to(alpha), alpha).to(x.dtype)
 
@@ -207,7 +219,7 @@ class Optimization:
         strength = self._settings.contrast
         for first, (deletes, sign) in zip((True, False), self._terms(), strict=False):
             for chunk in chunks:
-                start, end, image = self._blend(chunk.rows, step, deletes)
+                start, end, image = self._blend(chunk, step, deletes)
                 chunk_shares: dict[int, Tensor] | None = {} if first and shares is not None else None
                 output = self._pathway.run(image.requires_grad_(), chunk_shares, twice=strength > 0)
                 score = self._phi(output, chunk.rows)
@@ -234,7 +246,7 @@ class Optimization:
         deletes = self._terms()[0][0]
         phi = self._update.alpha.new_zeros(len(self._x))
         for chunk in self._chunks:
-            output = self._pathway.score(self._blend(chunk.rows, step, deletes)[2])
+            output = self._pathway.score(self._blend(chunk, step, deletes)[2])
             phi[chunk.rows] = self._phi(output, chunk.rows).to(phi)
         return phi.view(-1, self._masks)
 

@@ -12,6 +12,7 @@ attend to.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from fei.core.attention import FUSED, attend, even_share
 from fei.core.clipgrad import Rule
 from fei.core.dataflow import CallKey, CountingMode, Flow, tensors_in, uncompiled
-from fei.core.folding import Folding, find_folding, is_watched
+from fei.core.folding import Folding, Reader, can_fold, find_folding, is_watched
 from fei.core.sites import AttentionSite, Site
 from fei.errors import ModelError
 
@@ -97,20 +98,27 @@ def folding_that_holds(model: nn.Module, flow: Flow, sites: Sequence[Site], imag
     Code that computes a part again in the pass backwards (checkpoints) makes calls that are not exchanged, and there
     may be other code that one cannot see through.
     """
-    folding = find_folding(model, flow, sites, image)
-    if not folding.exchanged:
-        return folding
+    if not can_fold(image):
+        return Folding()
+    reader = Reader()
     try:
-        plain, folded = (_behaviour(model, image, way) for way in (Folding(), folding))
+        plain = _behaviour(model, image, Folding(), reader)
+        folding = find_folding(model, flow, sites, image, reader)
+        if not folding.exchanged:
+            return folding
+        folded = _behaviour(model, image, folding)
     except RuntimeError:  # what is wrong with the network itself, the pass to come will tell
         return Folding()
     alike = ((a - b).norm() <= most * a.norm() for a, b, most in zip(plain, folded, _MOST_APART, strict=True))
     return folding if all(alike) else Folding()
 
 
-def _behaviour(model: nn.Module, image: Tensor, folding: Folding) -> tuple[Tensor, Tensor]:
+def _behaviour(
+    model: nn.Module, image: Tensor, folding: Folding, watching: AbstractContextManager[object] | None = None
+) -> tuple[Tensor, Tensor]:
     leaf = image.detach().clone().requires_grad_()
-    output = visit_sites(model, [], leaf, lambda _, __: None, folding)
+    with watching or nullcontext():
+        output = visit_sites(model, [], leaf, lambda _, __: None, folding)
     value = next(tensors_in(getattr(output, "logits", output)))
     (gradient,) = torch.autograd.grad(value.square().sum(), leaf)
     return value.detach(), gradient

@@ -16,6 +16,7 @@ from torch import Tensor
 _ROUNDS = 100
 _SETTLED = 1e-6
 _MANY, _STRIDE, _FEW_ROUNDS = 4096, 13, 12
+_UNASKED = 16  # rounds where nobody asks whether they are needed; masks of photographs took at most 3
 _MOMENTUM = 0.8
 
 
@@ -51,11 +52,11 @@ def _shift(values: Tensor, area: Tensor, lower: Tensor | None, rounds: int = _RO
     else:
         start = values.mean(-1, keepdim=True) - area  # right if no bound is met
     tau = start.clamp(low, high)
-    for number in range(rounds):
+    for number in range(rounds if values.is_cpu else min(rounds, _UNASKED)):
         alpha = _bounded(values - tau, lower)
         excess = alpha.mean(-1, keepdim=True) - area
         settled = excess.abs() <= _SETTLED  # each row for itself: others must not change its bits
-        if bool(settled.all()):
+        if values.is_cpu and bool(settled.all()):  # to ask another device would wait for all that it has still to do
             break
         low, high = torch.where(excess > 0, tau, low), torch.where(excess > 0, high, tau)
         free = _free(alpha, lower).sum(-1, keepdim=True)
@@ -75,11 +76,11 @@ def project_nested(values: Tensor, areas: Tensor) -> Tensor:
         values: Shape (images, quantiles, P).
         areas: Shape (quantiles,).
     """
-    result = torch.empty_like(values)
-    lower = None
-    for k in areas.argsort().tolist():
-        lower = result[:, k] = project(values[:, k], areas[k].expand(len(values)), lower)
-    return result
+    order = areas.argsort()
+    masks: list[Tensor] = []
+    for mask, area in zip(values[:, order].unbind(1), areas[order].unbind(), strict=True):
+        masks.append(project(mask, area.expand(len(values)), masks[-1] if masks else None))
+    return torch.empty_like(values).index_copy_(1, order, torch.stack(masks, 1))
 
 
 def _bounded(values: Tensor, lower: Tensor | None) -> Tensor:
