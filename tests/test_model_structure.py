@@ -162,10 +162,10 @@ from fei.models.sources import import_torchvision
 torchvision = import_torchvision()
 assert import_torchvision() is torchvision
 import torchvision.models as plainly_imported
-for name in ("vgg16", "googlenet"):
-    network = torchvision.models.get_model(name, weights=None, init_weights=False).eval()
+for name, options in (("squeezenet1_1", {}), ("googlenet", {"init_weights": False})):
+    network = torchvision.models.get_model(name, weights=None, **options).eval()
     with torch.no_grad():
-        print(tuple(network(torch.rand(1, 3, 224, 224)).shape))
+        print(tuple(network(torch.rand(1, 3, 64, 64)).shape))
 """
         assert run(program) == "(1, 1000)\n(1, 1000)\n"
 

@@ -19,7 +19,8 @@ from fei.bench.report.grids import visual_comparison
 from fei.methods import is_control
 from fei.models import Classifier
 from fei.report.comparison import comparison
-from fei.report.drawing import Whole, panel
+from fei.report.drawing import panel
+from fei.report.whole import Whole
 from fei.service import collect, look
 
 OUT = Path("fei-out")

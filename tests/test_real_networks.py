@@ -32,7 +32,7 @@ def network(request, assets):
 @pytest.fixture(scope="module")
 def explained(network):
     model, x = network
-    return {v: fei.FEI(model, v, steps=STEPS, quantiles=QUANTILES).explain(x) for v in ("vm", "none", "ibm")}
+    return {v: fei.FEI(model, v, steps=STEPS, quantiles=QUANTILES).explain(x, evidence=False) for v in ("vm", "none", "ibm")}
 
 
 def insertion(model, x, result):
@@ -163,7 +163,7 @@ def test_across_chunk_shapes_maps_agree(network, dtype, tolerance):
     model, x = copy.deepcopy(network[0]).to(dtype), network[1].to(dtype)
     x = smaller(model, x) if dtype == torch.float64 else x
     explainer = fei.FEI(model, steps=STEPS, quantiles=QUANTILES)
-    one, other = explainer.explain(x), explainer.explain(x, internal_batch_size=1)
+    one, other = (explainer.explain(x, internal_batch_size=rows, evidence=False) for rows in (None, 1))
     assert one.config["chunk_rows"] == 2
     assert other.config["chunk_rows"] == 1
     assert spearmanr(one.maps.flatten(), other.maps.flatten()).statistic >= 0.95

@@ -29,7 +29,7 @@ class Odd(nn.Module):
     input_size = 16
     def __init__(self, how):
         super().__init__()
-        torch.manual_seed(0)
+        torch.manual_seed(len(how))
         self.how = how
         self.head = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=how != "batch"), nn.ReLU(),
                                   nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
@@ -180,19 +180,17 @@ def test_rounding_is_no_fault(place, dtype):
     probe(models.Classifier(Cast(), input_size=16), torch.device("cpu"))
 
 
-@pytest.mark.parametrize("factory", ["sys_exit", "os_exit"])
-def test_a_network_that_ends_the_program_fails_its_unit(place, factory):
-    (place / "plan.toml").write_text(PLAN.format(factory), encoding="utf-8")
+def test_a_network_that_ends_the_program_fails_its_unit(place):
+    plan = PLAN.format("sys_exit") + '[[pairs]]\nmodel = "net.py:os_exit"\ndata = "photos"\n'
+    (place / "plan.toml").write_text(plan, encoding="utf-8")
     words = [sys.executable, "-m", "fei", "bench", "run", "plan.toml", "--out", "run"]
     done = subprocess.run(words, capture_output=True, text=True, encoding="utf-8", check=False)
     assert done.returncode == 1, done.stderr
     with Store.open(place / "run", readonly=True) as store:
-        assert store.counts() == {"done": 2, "failed": 1, "pending": 0}
-        (reason,) = store.failed().values()
-        assert reason.startswith("The network or the method ended the program (exit code 7); ")
-    done = subprocess.run(
-        [sys.executable, "-m", "fei", "bench", "run", "plan.toml", "--out", "run"], capture_output=True, check=False
-    )
+        assert store.counts() == {"done": 4, "failed": 2, "pending": 0}
+        for reason in store.failed().values():
+            assert reason.startswith("The network or the method ended the program (exit code 7); ")
+    done = subprocess.run(words, capture_output=True, check=False)
     assert done.returncode == 1  # the others are kept
 
 

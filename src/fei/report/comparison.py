@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fei.methods import is_control
 from fei.metrics import Evaluation, describe
-from fei.report.drawing import FRAMED, Pixels, Whole, bare, notebook_figure, overlay, shortened, show_whole
+from fei.report.drawing import FRAMED, Pixels, bare, notebook_figure, overlay, shortened, show_whole
+from fei.report.whole import Whole
 
 _COLUMN, _ROW = 1.75, 1.75
 _MOST_NAMES = 8  # of layers below an axis: more would stand on one another

@@ -6,7 +6,7 @@ import io
 import sys
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fei.errors import InputError
+from fei.report.whole import Whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,18 +46,6 @@ _FRAME_SIDE, _FRAME_TITLE = 1.5, 0.42
 _NOTE, _NOTE_LETTERS = 0.17, 140
 # The backends of matplotlib that open windows.
 _WINDOWS = {"macosx", "qtagg", "qt5agg", "tkagg", "gtk3agg", "gtk4agg", "wxagg"}
-
-
-class Whole(NamedTuple):
-    """All of a photograph of which a network saw a part.
-
-    Attributes:
-        photograph: All of it, at any size.
-        box: (left, top, right, bottom) of what the network saw, in its pixels.
-    """
-
-    photograph: Image.Image
-    box: Sequence[float]
 
 
 def colorize(attribution: NDArray[Any], span: tuple[float, float] | None = None) -> Pixels:

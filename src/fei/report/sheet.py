@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from fei.report.drawing import Whole, bare, place, scale, shortened, show_whole
+from fei.report.drawing import bare, place, scale, shortened, show_whole
+from fei.report.whole import Whole
 
 _WIDTH, _HEIGHT, _MARGIN, _PICTURES = 8.27, 11.69, 0.6, 3.6  # A4, in inches
 _INK, _FAINT, _GOOD, _BAD = "#1a1a1a", "#6b6b6b", "#1b7837", "#b2182b"

@@ -19,8 +19,8 @@ from fei.data import read_image
 from fei.data.images import to_rgb
 from fei.errors import InputError, ModelError
 from fei.models import Classifier
-from fei.report.drawing import Whole
 from fei.report.explorer import Guess
+from fei.report.whole import Whole
 
 _BEST = 5
 _LONGEST = 640  # pixels of a photograph that is shown whole

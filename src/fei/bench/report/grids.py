@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fei.bench.report.style import FAINT, INK, new_figure
-from fei.report.drawing import Pixels, Whole, bare, overlay, shortened, show_whole
+from fei.report.drawing import Pixels, bare, overlay, shortened, show_whole
+from fei.report.whole import Whole
 
 _CELL, _GAP, _MARGIN = 0.82, 0.02, 0.02  # inches
 _LINE = 1.25 / 72  # a point of text

@@ -17,7 +17,8 @@ from fei.bench.units import storable
 from fei.common.consent import named_by
 from fei.data import read_image
 from fei.errors import DataError, FEIError
-from fei.report.drawing import Pixels, Whole, bare, photo
+from fei.report.drawing import Pixels, bare, photo
+from fei.report.whole import Whole
 from fei.service.looking import whole_of
 
 if TYPE_CHECKING:

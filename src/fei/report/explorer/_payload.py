@@ -22,9 +22,10 @@ from fei.errors import InputError
 from fei.methods import is_control
 from fei.metrics import BlackImage, Cost, Curve, Evaluation, agreement_matrix, declared
 from fei.protocols import get
-from fei.report.drawing import QUIET, Whole
+from fei.report.drawing import QUIET
 from fei.report.explorer.shown import Guess, Panel, Repeated, Shown
 from fei.report.shell import packed
+from fei.report.whole import Whole
 
 SCHEMA = 1
 _TAILS = (0.01, 0.99)  # colours span these quantiles: a few extreme pixels of a gradient would leave all others dark

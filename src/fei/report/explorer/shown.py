@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fei.metrics import BlackImage, Cost, Divergence, Evaluation
-    from fei.report.drawing import Whole
+    from fei.report.whole import Whole
 
 
 @dataclass(frozen=True)
