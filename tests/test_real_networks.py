@@ -32,7 +32,9 @@ def network(request, assets):
 @pytest.fixture(scope="module")
 def explained(network):
     model, x = network
-    return {v: fei.FEI(model, v, steps=STEPS, quantiles=QUANTILES).explain(x, evidence=False) for v in ("vm", "none", "ibm")}
+    return {
+        v: fei.FEI(model, v, steps=STEPS, quantiles=QUANTILES).explain(x, evidence=False) for v in ("vm", "none", "ibm")
+    }
 
 
 def insertion(model, x, result):

@@ -29,7 +29,7 @@ class Odd(nn.Module):
     input_size = 16
     def __init__(self, how):
         super().__init__()
-        torch.manual_seed(len(how))
+        torch.manual_seed(sum(how.encode()))
         self.how = how
         self.head = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=how != "batch"), nn.ReLU(),
                                   nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
