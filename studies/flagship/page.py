@@ -75,6 +75,8 @@ def mean(values: list[float]) -> float:
 def compared(network: str, scores: Numbers) -> Iterator[list[str]]:
     """Rows of the flagship against the best of the others, on the photographs that all of them have."""
     for kind, name, title, more in COMPARED:
+        if not scores[kind, FLAGSHIP]:  # as RISE's protocol on a network where it takes too long
+            continue
         enough = len(scores[kind, FLAGSHIP]) / 2  # a method that was measured on few would leave few to compare
         methods = [method for (k, method), found in scores.items() if k == kind and len(found) >= enough]
         shared = sorted(set.intersection(*(set(scores[kind, method]) for method in methods)))
