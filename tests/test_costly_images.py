@@ -136,7 +136,7 @@ def test_tiles_larger_than_their_image(tmp_path, little_memory):
                 read_image(tmp_path / "a.tif")
 
 
-@pytest.mark.parametrize("comments", [(b"\xff" + b"a" * 255) * 5000, b"\0!\xfe" * 1_100_000], ids=["long", "many"])
+@pytest.mark.parametrize("comments", [(b"\xff" + b"a" * 255) * 5000, b"\0!\xfe" * 66_000], ids=["long", "many"])
 def test_comments_of_a_gif(tmp_path, little_memory, comments):
     plain = saved("GIF")
     place = plain.index(b",")

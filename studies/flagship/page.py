@@ -9,6 +9,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -179,7 +180,22 @@ def tradeoff() -> str:
     return "\n".join(table(head, rows))
 
 
-BLOCKS = {"flagship": flagship, "expensive": expensive, "evidence": evidence, "tradeoff": tradeoff}
+def cost() -> str:
+    """CPU time over that of the default of version 0.1."""
+    known = lines_of("cost")
+    rows = []
+    for network in dict.fromkeys(row["network"] for row in known):
+        seconds = {(row["method"], row["photograph"]): row["cpu"] for row in known if row["network"] == network}
+        photographs = [photograph for method, photograph in seconds if method == "fei-vm"]
+        cells = []
+        for method in (FLAGSHIP, f"{FLAGSHIP}, evidence"):
+            ratios = sorted(seconds[method, photo] / seconds["fei-vm", photo] for photo in photographs)
+            cells.append(f"{median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})")
+        rows.append([network, str(len(photographs)), *cells])
+    return "\n".join(table(["network", "n", "the map", "the map and its evidence"], rows))
+
+
+BLOCKS = {"cost": cost, "flagship": flagship, "expensive": expensive, "evidence": evidence, "tradeoff": tradeoff}
 
 
 def main() -> None:

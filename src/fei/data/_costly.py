@@ -15,6 +15,7 @@ MAX_SCANS = 64
 _PLAIN_PIXELS = 1_000_000  # that Pillow reads number by number, in Python
 _PACKED_BYTES = 16_000_000  # of a BMP file likewise
 _MOST_WORDS, _MOST_BEFORE = 1 << 20, 1 << 24  # bytes of comments, and of anything, before a GIF's first image
+_EACH = 16  # bytes that a comment counts besides its own: to read an empty one takes time too
 _TILE_PIXELS = 1 << 24  # of a tile that is larger than its image
 _HEADERS = 16  # what may be the head of a directory in an AVIF file
 # What follows 0xFF in a JPEG, but for stuffed bytes and fill bytes. Without a length are restarts, the start, and 0x01
@@ -116,7 +117,7 @@ def _is_short(content: Any) -> bool:
     words = 0
     while place < len(content) and content[place] not in b",;":
         comment = content[place : place + 2] == b"!\xfe"
-        words += comment
+        words += _EACH * comment
         if content[place : place + 1] == b"!":
             place += 2
             while place < len(content) and content[place]:
