@@ -97,7 +97,7 @@ $(VENV)/.created:
 
 $(INSTALLED): | $(VENV)/.created
 	@echo "Installing fei into $(VENV) ..."
-	@$(PIP_INSTALL) --editable .
+	@$(PIP_INSTALL) --editable '.[cli]'
 	@touch $@
 
 $(INSTALLED_TEST): | $(VENV)/.created

@@ -244,7 +244,7 @@ def _pairs(chosen: _Preset, quick: bool, models: Sequence[str], data: Sequence[s
 def _default_data(chosen: _Preset, quick: bool) -> list[str]:
     if not quick:
         return [_SETS[name] for name in chosen.sets]
-    import skimage
+    import skimage  # which has more photographs
 
     return [str(Path(skimage.__file__).parent / "data" / _QUICK_IMAGES)]
 
