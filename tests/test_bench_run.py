@@ -26,6 +26,7 @@ from fei.bench.store.exchange import export
 from fei.errors import DataError, InputError, ModelError
 from fei.methods import create
 from fei.methods.gradients import Saliency
+from fei.metrics.declaration import own
 from fei.references import References
 
 pytestmark = pytest.mark.slow
@@ -432,7 +433,7 @@ def test_numbers_of_an_earlier_version_of_a_metric_are_measured_again(photos, tm
     plan = make_plan(f"csv:{tmp_path}/list.csv", [COUNTED], "", end)
     quarter = metrics.Metric("pointing_game", "", True, "localization", lambda _: torch.tensor([0.25]), (), "pointing")
     with monkeypatch.context() as patch:
-        patch.setitem(metrics.declared(), "pointing_game", quarter)
+        patch.setitem(own(), "pointing_game", quarter)
         call(run, plan, tmp_path / "run")
     call(run, plan, tmp_path / "run")
     assert log() == ["1.png", "1.png"]

@@ -44,7 +44,7 @@ assert fei.methods.create("gradcam")(model, images).shape == maps.shape == (2, 1
 for curve in (fei.metrics.insertion(model, images, maps), fei.metrics.deletion(model, images, maps)):
     assert curve.protocol == "held-out/1" and curve.auc.isfinite().all()
 assert "gini" in fei.metrics.declared() and "rise" in fei.methods.available()
-fei.report.overlay(images[0], maps[0, 0])
+fei.report.overlay(fei.report.photo(images[0]), maps[0, 0])
 """
 # What is asked for, as code that raises, and which package of which extra the sentence names.
 ASKED = {
