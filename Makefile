@@ -11,6 +11,7 @@
 # make load   many visitors, some of them hostile, at the page of fei serve
 # make mutate changes the rules, the projection and the metrics here and there: do the tests notice?
 # make coverage  which lines and branches the tests run
+# make release  builds the packages and tries them in empty environments of every Python at hand; into dist
 # make clean  removes .venv, caches and build products
 
 VENV := .venv
@@ -35,7 +36,7 @@ USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[
 JOBS := 2
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --durations 15
 
-.PHONY: demo test every-test quick test-elsewhere lint bench study kill fuzz soak load mutate coverage clean
+.PHONY: demo test every-test quick test-elsewhere lint bench study kill fuzz soak load mutate coverage release clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -81,6 +82,10 @@ fuzz soak load mutate: $(INSTALLED_TEST)
 coverage: $(INSTALLED_TEST)
 	$(BIN)/python reliability/measure_coverage.py
 	$(BIN)/python reliability/page.py
+
+release: | $(VENV)/.created
+	@$(PIP_INSTALL) build
+	$(BIN)/python release/check.py
 
 clean:
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
