@@ -1,6 +1,6 @@
 # make demo   installs the project into .venv and explains an image that came with it
 # make test   installs the test tools as well, then lints, type-checks and runs every test
-# make quick  lints and runs the tests that answer soonest, within a minute
+# make quick  lints and runs the tests that answer soonest, within a minute; make quick TESTS=tests/test_x.py that file alone
 # make test-elsewhere  runs the tests as other machines would: other instructions, memory, place, user, order, load
 # make lint   lints and type-checks
 # make bench  measures speed, prints the tables and writes docs/performance.md; about an hour
@@ -50,9 +50,10 @@ every-test: $(INSTALLED_TEST)
 	$(PYTEST)
 
 # The edit loop: what takes longest, and what needs a browser, a cluster or other processes, is left out.
+TESTS :=
 quick: $(INSTALLED_TEST)
 	$(BIN)/ruff check .
-	$(PYTEST) --quick
+	$(PYTEST) --quick $(TESTS)
 
 test-elsewhere: $(INSTALLED_TEST)
 	$(BIN)/python reliability/elsewhere.py

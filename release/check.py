@@ -130,7 +130,9 @@ def attempts(python: str, package: Path) -> Iterator[str]:
         if not _passes(folder, *pinned, package):
             yield "it cannot be installed"
             return
-        print(f"alone it brings {len(list((folder / 'venv').rglob('*.dist-info'))) - 2} packages", flush=True)
+        installed = (folder / "venv").glob("[lL]ib/**/site-packages/*.dist-info")
+        brought = sorted(info.name.split("-")[0] for info in installed)
+        print(f"alone it brings {len(brought)} packages: {' '.join(brought)}", flush=True)
         if not _passes(folder, own / "python", "-c", LIBRARY):
             yield "the library does not work without extras"
         said = _said(folder, own / "fei", "demo")
