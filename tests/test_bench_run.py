@@ -155,7 +155,7 @@ def test_a_unit_is_what_the_library_computes(photos, tmp_path):
         model = models.load(f"{__file__}:tiny")
         x = model.preprocess(photos / "2.png")[None]
         generator = torch.Generator().manual_seed(5)
-        explanation = create("fei-vm", steps=2).explain(model, x, generator=generator)
+        explanation = create("fei-vm", steps=2).explain(model, x, generator=generator)  # type: ignore[attr-defined]
         expected = metrics.evaluate(
             model, x, explanation.maps, explanation.target, protocol="fei-paper", generator=generator
         )
@@ -383,7 +383,7 @@ def test_an_engine_or_device_that_there_is_not(photos, tmp_path):
     with pytest.raises(InputError, match="Unknown device 'abacus'; choose one of cpu"):
         run(plan, tmp_path, device="abacus")
     with pytest.raises(TypeError, match="a run has no option worker"):
-        run(plan, tmp_path, worker=2)
+        run(plan, tmp_path, worker=2)  # type: ignore[call-arg]
 
 
 def test_black_images_and_sanity_checks(photos, tmp_path):

@@ -223,7 +223,7 @@ def test_a_function_is_a_method_with_its_options():
     images = torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     method = fei.methods.create("dim", factor=0.25)
     torch.testing.assert_close(method(small_cnn(), images), 0.25 * images.mean(1, keepdim=True))
-    assert method.config["package"] == "works 1.2"
+    assert method.config["package"] == "works 1.2"  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="The method 'dim' has no option 'facter'; it takes factor."):
         fei.methods.create("dim", facter=1)
 

@@ -108,5 +108,6 @@ class Plugins(Generic[Found]):
 
 
 def _plugin(point: EntryPoint, package: str) -> Plugin:
-    summary = (point.dist.metadata.get("Summary") if point.dist is not None else None) or "a plug-in"
+    told = point.dist is not None and "Summary" in point.dist.metadata
+    summary = point.dist.metadata["Summary"] if point.dist is not None and told else "a plug-in"
     return Plugin(point.name, package, " ".join(summary.split()), point.load())
