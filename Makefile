@@ -1,6 +1,6 @@
 # make demo   installs the project into .venv and explains an image that came with it
 # make test   installs the test tools as well, then lints, type-checks and runs every test
-# make quick  lints and runs the tests that answer soonest, within a minute
+# make quick  lints and runs the tests that answer soonest, within a minute; make quick TESTS=tests/test_x.py that file alone
 # make test-elsewhere  runs the tests as other machines would: other instructions, memory, place, user, order, load
 # make lint   lints and type-checks
 # make bench  measures speed, prints the tables and writes docs/performance.md; about an hour
@@ -11,6 +11,7 @@
 # make load   many visitors, some of them hostile, at the page of fei serve
 # make mutate changes the rules, the projection and the metrics here and there: do the tests notice?
 # make coverage  which lines and branches the tests run
+# make release  builds the packages and tries them in empty environments of every Python at hand; into dist
 # make clean  removes .venv, caches and build products
 
 VENV := .venv
@@ -35,7 +36,7 @@ USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[
 JOBS := 2
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --durations 15
 
-.PHONY: demo test every-test quick test-elsewhere lint bench study kill fuzz soak load mutate coverage clean
+.PHONY: demo test every-test quick test-elsewhere lint bench study kill fuzz soak load mutate coverage release clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -49,9 +50,10 @@ every-test: $(INSTALLED_TEST)
 	$(PYTEST)
 
 # The edit loop: what takes longest, and what needs a browser, a cluster or other processes, is left out.
+TESTS :=
 quick: $(INSTALLED_TEST)
 	$(BIN)/ruff check .
-	$(PYTEST) --quick
+	$(PYTEST) --quick $(TESTS)
 
 test-elsewhere: $(INSTALLED_TEST)
 	$(BIN)/python reliability/elsewhere.py
@@ -82,6 +84,10 @@ coverage: $(INSTALLED_TEST)
 	$(BIN)/python reliability/measure_coverage.py
 	$(BIN)/python reliability/page.py
 
+release: | $(VENV)/.created
+	@$(PIP_INSTALL) build
+	$(BIN)/python release/check.py
+
 clean:
 	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -97,7 +103,7 @@ $(VENV)/.created:
 
 $(INSTALLED): | $(VENV)/.created
 	@echo "Installing fei into $(VENV) ..."
-	@$(PIP_INSTALL) --editable .
+	@$(PIP_INSTALL) --editable '.[cli]'
 	@touch $@
 
 $(INSTALLED_TEST): | $(VENV)/.created

@@ -112,7 +112,7 @@ def write_estimate(rows: list[dict[str, Any]]) -> None:
     lines = []
     for name, work in works.items():
         units = work.total()
-        on_gpu = sum(n * gpu_seconds(*key, equivalents) for key, n in work.items())
+        on_gpu = sum(n * gpu_seconds(key[0], key[1], key[2], equivalents) for key, n in work.items())
         on_cpu = sum(n * unit_rows(*key, equivalents) * cpu[key[0]] for key, n in work.items())
         fleet = [f"{on_gpu / count / 3600:,.1f} h ({units / on_gpu * count:,.1f}/s)" for count in _FLEETS]
         lines.append(
@@ -124,7 +124,9 @@ def write_estimate(rows: list[dict[str, Any]]) -> None:
         mean = {}
         for label, methods in (("all 16", None), ("Grad-CAM alone", {"gradcam"})):
             work = [(key, n) for key, n in imagenet_work(network).items() if methods is None or key[1] in methods]
-            mean[label] = sum(n * gpu_seconds(*key, equivalents) for key, n in work) / sum(n for _, n in work)
+            mean[label] = sum(n * gpu_seconds(key[0], key[1], key[2], equivalents) for key, n in work) / sum(
+                n for _, n in work
+            )
         told = ", ".join(f"{label}: {s:.3g} s, {rate * s:,.0f} GPUs" for label, s in mean.items())
         print(f"{network}: seconds per unit, and GPUs that keep a driver of {rate:.0f} units/s busy: {told}")
 

@@ -15,7 +15,6 @@ import importlib
 import json
 import os
 import platform
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -79,4 +78,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

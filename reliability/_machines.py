@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-_NUMPY = np._core._multiarray_umath
+_NUMPY = np._core._multiarray_umath  # type: ignore[attr-defined]
 # What NumPy may use beyond its minimum and this processor has: only that may be taken away.
 _OFFERED = [name for name in _NUMPY.__cpu_dispatch__ if _NUMPY.__cpu_features__.get(name)]
 _BEYOND_AVX2 = [name for name in _OFFERED if "512" in name or name == "X86_V4"]

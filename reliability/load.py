@@ -64,7 +64,7 @@ class Server:
     def held(self) -> tuple[float, int, int]:
         """Memory in MB, descriptors and threads."""
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
-        memory, threads = (int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("VmRSS", "Threads"))  # type: ignore[index]
+        memory, threads = (int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("VmRSS", "Threads"))
         return memory / 1024, len(os.listdir(f"/proc/{self.pid}/fd")), threads
 
     def files(self) -> list[str]:
@@ -119,7 +119,7 @@ def server(root: Path, *, kernel: bool, quick: bool) -> Iterator[Server]:
             encoding="utf-8",
         ) as process,
     ):
-        address = process.stdout.readline().strip()  # type: ignore[union-attr]
+        address = process.stdout.readline().strip()
         if not address:
             raise RuntimeError(
                 f"the server did not start: {(root / 'terminal.txt').read_text(encoding='utf-8')[-2000:]}"
@@ -129,7 +129,7 @@ def server(root: Path, *, kernel: bool, quick: bool) -> Iterator[Server]:
         try:
             yield Server(address, process, pid, folder, log, kernel_log if kernel else None)
         finally:
-            process.stdin.close()  # type: ignore[union-attr]
+            process.stdin.close()
             process.wait(60)
 
 

@@ -1,7 +1,7 @@
 """The tests with the oldest supported torch, one file at a time, in an environment that was made for it.
 
     python -m venv old
-    old/bin/pip install torch==2.4.0 torchvision==0.19.0 ".[timm,shap,parquet]" pytest hypothesis duckdb
+    old/bin/pip install torch==2.4.0 torchvision==0.19.0 ".[cli,timm,shap,parquet]" pytest hypothesis duckdb
     python reliability/oldest.py --python old/bin/python            all files of core, methods, metrics, models, bench
     python reliability/oldest.py --python old/bin/python clipgrad   these alone
 

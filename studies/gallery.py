@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import skimage
 import torch
 from numpy.typing import NDArray
 from PIL import Image
@@ -28,7 +29,7 @@ import fei
 from fei.bench.plan import PlannedMethod
 from fei.bench.plan.keys import canonical
 from fei.bench.store import Store
-from fei.data import demo_image, load, read_image
+from fei.data import load, read_image
 from fei.models import Classifier
 from fei.report.drawing import Pixels, notebook_figure, overlay, photo, shortened
 
@@ -122,10 +123,16 @@ def _over(pixels: Pixels, values: NDArray[Any]) -> Pixels:
     return overlay(pixels, np.clip(values, *np.percentile(values, _EXTREMES)))
 
 
+def scikit_image(name: str) -> Image.Image:
+    """A picture that comes with scikit-image."""
+    (file,) = (Path(skimage.__file__).parent / "data").glob(f"{name}.*")
+    return read_image(file)
+
+
 def photographs(imagenet: bool, count: int) -> Iterator[tuple[str, Image.Image]]:
     """Names and photographs: the study's first ones, or scikit-image's."""
     if not imagenet:
-        yield from ((name, demo_image(name)) for name in _DEMOS[:count])
+        yield from ((name, scikit_image(name)) for name in _DEMOS[:count])
         return
     data = load(f"imagenet:{ASSETS / 'imagenet'}")
     yield from ((item.id, read_image(item.path)) for item in data.sample(count, 0))

@@ -64,4 +64,5 @@ class OtherReference(Baseline):
     def maps(self, task: Any) -> Tensor:
         """The map of one image."""
         explainer = fei.FEI(task.model, self.variant, steps=self.steps, seed=task.seed)
-        return explainer.attribute(task.images, task.chosen, self.reference)[:, 0]
+        maps: Any = explainer.attribute(task.images, task.chosen, self.reference)
+        return maps[:, 0]  # type: ignore[no-any-return]

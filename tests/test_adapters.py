@@ -276,7 +276,7 @@ def test_a_method_passes_as_it_is():
     assert as_method(ours) is ours
     with pytest.raises(InputError, match="is a method already and takes no options here"):
         as_method(ours, steps=3)
-    assert as_method("fei.methods.gradients:SmoothGrad", samples=4).samples == 4
+    assert as_method("fei.methods.gradients:SmoothGrad", samples=4).samples == 4  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="SmoothGrad has no option 'sample'; it takes samples, noise, score"):
         as_method("fei.methods.gradients:SmoothGrad", sample=4)
 

@@ -12,7 +12,7 @@ import pytest
 from fei.bench.plan import parse_plan
 from fei.bench.store import Store, exchange
 from fei.bench.units import Outcome
-from fei.errors import DataError, InputError
+from fei.errors import DataError, InputError, PackageError
 
 PLAN = """
 name = "p"
@@ -98,8 +98,10 @@ def test_wrong_files_are_told(tmp_path, monkeypatch):
             exchange.export(store, tmp_path / "out.xlsx")
         with pytest.raises(InputError, match="There is no folder"):
             exchange.export(store, tmp_path / "none" / "out.csv")
-        monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-        with pytest.raises(DataError, match=r"pip install 'fei\[parquet\]'"):
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        with pytest.raises(
+            PackageError, match=r'needs pyarrow, which is not installed; run pip install "fei\[parquet\]"'
+        ):
             exchange.export(store, tmp_path / "out.parquet")
         assert not (tmp_path / "out.parquet").exists()
     with pytest.raises(InputError, match="There is no exported table"):

@@ -379,7 +379,7 @@ def test_on_a_slow_disk_commits_take_a_tenth_of_the_time(photos, tmp_path, monke
                 now[0] += 1.0
                 yield context.outcome(each, "done", groups=each.scores)
 
-    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])  # type: ignore[attr-defined]
     monkeypatch.setattr(Store, "commit", slow)
     plan = make_plan(photos, [SALIENCY], f"seeds = {list(range(25))}")
     assert run(plan, tmp_path, engine=Quick(), device="cpu").done == 100

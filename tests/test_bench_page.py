@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import matplotlib
 import numpy as np
 import pytest
-from pages import check_policy
+from one_file_pages import check_policy
 from PIL import Image
 from test_cli_bench import NETWORK, PLAN, fei
 from test_explorer import HOSTILE, data_of, unpacked

@@ -233,7 +233,7 @@ def test_the_ablation_changes_what_it_says():
     assert rows["L1(β=1e-1)"] == {"preset": "paper", "constraint": "l1", "beta": 0.1, "init": 1.0, "lr": 0.05}
     assert rows["No Constraint"]["constraint"] == "none"
     assert rows["epochs(300)"]["steps"] == 300
-    configs = [fei.methods.create("fei-vm", **options).config for options in rows.values()]
+    configs = [fei.methods.create("fei-vm", **options).config for options in rows.values()]  # type: ignore[attr-defined]
     assert all(config not in configs[:index] for index, config in enumerate(configs))
 
 

@@ -58,7 +58,7 @@ def cluster(tmp_path_factory):
         patch.setenv(PAUSE, "0.1")
         made = Cluster(initialize_head=True, head_node_args=SMALL)
         made.add_node(**SMALL)
-        made.log = Path(os.environ[LOG])
+        made.log = Path(os.environ[LOG])  # type: ignore[attr-defined]
         try:
             yield made
         finally:
@@ -85,9 +85,9 @@ def test_without_ray_one_sentence_says_what_to_install(many, tmp_path, monkeypat
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SystemExit) as ended:
         main(["bench", "run", str(many / "plan.toml"), "--out", str(tmp_path / "run"), "--engine", "ray"])
-    assert ended.value.code == 2
+    assert ended.value.code == 1
     assert capsys.readouterr().err.endswith(
-        "error: The engine 'ray' needs Ray, which is not installed; run: pip install 'fei[ray]'.\n"
+        "error: The engine 'ray' needs ray, which is not installed; run pip install \"fei[ray]\".\n"
     )
 
 

@@ -373,7 +373,7 @@ def complete(tmp_path_factory):
         found |= {(metric, layer): level for metric in ("mse", "cosine") for layer in ("early", "late")}
         found |= {("sanity", metric, stage): level for metric in ("ssim", "spearman") for stage in stages}
         if label.startswith("FEI"):
-            found |= {("black-image", "fired", ""): float(level > 0.7), ("black-image", "phi", ""): level}
+            found |= {("black-image", "fired", ""): float(level > 0.7), ("black-image", "phi", ""): level}  # type: ignore[dict-item]
         return found
 
     scores = same(METHODS, ["a.png", "b.png"], [0, 1], value)

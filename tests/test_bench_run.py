@@ -26,6 +26,7 @@ from fei.bench.store.exchange import export
 from fei.errors import DataError, InputError, ModelError
 from fei.methods import create
 from fei.methods.gradients import Saliency
+from fei.metrics.declaration import own
 from fei.references import References
 
 pytestmark = pytest.mark.slow
@@ -154,7 +155,7 @@ def test_a_unit_is_what_the_library_computes(photos, tmp_path):
         model = models.load(f"{__file__}:tiny")
         x = model.preprocess(photos / "2.png")[None]
         generator = torch.Generator().manual_seed(5)
-        explanation = create("fei-vm", steps=2).explain(model, x, generator=generator)
+        explanation = create("fei-vm", steps=2).explain(model, x, generator=generator)  # type: ignore[attr-defined]
         expected = metrics.evaluate(
             model, x, explanation.maps, explanation.target, protocol="fei-paper", generator=generator
         )
@@ -382,7 +383,7 @@ def test_an_engine_or_device_that_there_is_not(photos, tmp_path):
     with pytest.raises(InputError, match="Unknown device 'abacus'; choose one of cpu"):
         run(plan, tmp_path, device="abacus")
     with pytest.raises(TypeError, match="a run has no option worker"):
-        run(plan, tmp_path, worker=2)
+        run(plan, tmp_path, worker=2)  # type: ignore[call-arg]
 
 
 def test_black_images_and_sanity_checks(photos, tmp_path):
@@ -432,7 +433,7 @@ def test_numbers_of_an_earlier_version_of_a_metric_are_measured_again(photos, tm
     plan = make_plan(f"csv:{tmp_path}/list.csv", [COUNTED], "", end)
     quarter = metrics.Metric("pointing_game", "", True, "localization", lambda _: torch.tensor([0.25]), (), "pointing")
     with monkeypatch.context() as patch:
-        patch.setitem(metrics.declared(), "pointing_game", quarter)
+        patch.setitem(own(), "pointing_game", quarter)
         call(run, plan, tmp_path / "run")
     call(run, plan, tmp_path / "run")
     assert log() == ["1.png", "1.png"]

@@ -240,13 +240,13 @@ def test_images_and_texts(clip, monkeypatch):
     names = {"fei": fei, "images": images}
     exec(compile(code, "texts", "exec"), names)
     model = names["model"]
-    assert model.labels == PROMPTS
+    assert model.labels == PROMPTS  # type: ignore[attr-defined]
     whole = transformers.CLIPModel.from_pretrained(clip).eval()
     tokens = transformers.AutoTokenizer.from_pretrained(clip)(PROMPTS, padding=True, return_tensors="pt")
     with torch.no_grad():
-        expected = whole(pixel_values=(images - model.mean) / model.std, **tokens).logits_per_image
+        expected = whole(pixel_values=(images - model.mean) / model.std, **tokens).logits_per_image  # type: ignore[attr-defined]
         torch.testing.assert_close(model(images), expected, atol=1e-4, rtol=1e-4)
-    assert names["maps"].shape == (2, 1, 32, 32)
+    assert names["maps"].shape == (2, 1, 32, 32)  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="compares images with texts; give them with labels=FILE"):
         fei.models.load(f"hf:{clip.name}")
     (clip / "one.txt").write_text("a cat", encoding="utf-8")

@@ -330,7 +330,7 @@ def test_a_method_with_references_of_its_own_is_tried_on_the_trials_colour():
     target = min(set(range(5)) - seen)
     method = methods.create("fei", steps=2)
     found = black_image(model, method, trials=2, targets=target, references=white)
-    own = method.explain(model, x, target)  # with its own references, not with white
+    own = method.explain(model, x, target)  # type: ignore[attr-defined]  # with its own references, not with white
     assert own.config["reference"] == {"kind": "color+clouds", "resample": True}
     shown = 1 - own.alphas[0]  # black where the mask is, white elsewhere
     with torch.no_grad():

@@ -191,6 +191,6 @@ def test_names_that_are_no_text(tmp_path):
     with open(name, "wb") as stream:
         Image.new("RGB", (24, 24), "teal").save(stream, "PNG")
     words = ["compare", name, "--methods", "random,edges", "--html", "--out", str(tmp_path / "out")]
-    done = subprocess.run([sys.executable, "-m", "fei", *words], capture_output=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "fei", *words], capture_output=True, check=False)  # type: ignore[list-item]
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr
     assert (tmp_path / "out" / "explorer.html").is_file()

@@ -12,7 +12,7 @@ import pytest
 import torch
 from commands import NETWORK, furnish, run
 from networks import pictures, small_cnn
-from pages import data_of
+from one_file_pages import data_of
 from scipy.stats import rankdata, spearmanr
 
 import fei
@@ -57,7 +57,7 @@ def weighed(monkeypatch):
         def weigh(self, model, found, target=None):
             rows = len(found.maps)
             several = [torch.tensor([values] * rows, dtype=torch.float64) for values in (kept, chance)]
-            return Evidence(*several, torch.full((rows,), whole, dtype=torch.float64))
+            return Evidence(*several, torch.full((rows,), whole, dtype=torch.float64))  # type: ignore[call-arg]
 
         monkeypatch.setattr(FEIMethod, "weigh", weigh)
 
@@ -153,7 +153,7 @@ def test_where_nothing_was_found_all_of_them_say_so_and_no_noise_is_stretched(ex
 
 def watch_drawing(monkeypatch):
     seen = {}
-    draw = record.draw
+    draw = record.draw  # type: ignore[attr-defined]
     monkeypatch.setattr(record, "draw", lambda *given, **named: seen.update(named) or draw(*given, **named))
     return seen
 
@@ -212,7 +212,7 @@ def test_explain_takes_several_classes(explain, method):
 def test_one_image_is_read_once_and_predicted_once_for_all_its_classes(explain, monkeypatch):
     from fei.service import looking
 
-    reads, read_image = [], looking.read_image
+    reads, read_image = [], looking.read_image  # type: ignore[attr-defined]
     monkeypatch.setattr(looking, "read_image", lambda file: reads.append(file) or read_image(file))
     loads, load = [], fei.models.load
     monkeypatch.setattr(fei.models, "load", lambda spec: loads.append(spec) or load(spec))

@@ -73,7 +73,7 @@ def test_methods_show_real_defaults(capsys):
     assert run("methods", "fei", "--json") == 0
     (entry,) = json.loads(capsys.readouterr().out)["methods"]
     defaults = {option["name"]: option["default"] for option in entry["options"]}
-    settings = fei.methods.create("fei").config
+    settings = fei.methods.create("fei").config  # type: ignore[attr-defined]
     for name in ("steps", "lr", "quantiles", "constraint", "focus", "prior", "smooth", "reference"):
         assert defaults[name] is not None
         assert defaults[name] == (list(settings[name]) if isinstance(settings[name], tuple) else settings[name])

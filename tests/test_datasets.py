@@ -84,7 +84,7 @@ def test_a_wrong_count(count: int) -> None:
 
 def test_a_wrong_seed() -> None:
     with pytest.raises(InputError, match="`seed` is 0.5; give a whole number."):
-        dataset_of("ab").sample(1, seed=0.5)  # type: ignore[arg-type]
+        dataset_of("ab").sample(1, seed=0.5)
 
 
 def test_what_cannot_be_read_is_reported_and_passed_over(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from fei.bench.report.tables import table
 from fei.bench.store.exchange import export, merge
 from fei.errors import InputError
 from fei.metrics import Metric, declared, describe, group_of, groups
+from fei.metrics.declaration import own
 
 TOY = '''"""The brightest pixel of a map."""
 
@@ -48,10 +49,10 @@ def toy(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "brightest.py").write_text(TOY, encoding="utf-8")
     monkeypatch.setattr(fei.metrics, "__path__", [*fei.metrics.__path__, str(folder)])
-    declared.cache_clear()
+    own.cache_clear()
     yield
     monkeypatch.undo()
-    declared.cache_clear()
+    own.cache_clear()
 
 
 @pytest.fixture

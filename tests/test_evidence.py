@@ -78,7 +78,7 @@ def test_it_is_the_same_whenever_it_is_weighed_and_can_be_left_out():
     later = explainer.weigh(bare)
     for name, values in vars(whole.evidence).items():
         assert torch.equal(values, getattr(later, name))
-    again = fei.methods.create("fei", steps=2).weigh(model, bare)
+    again = fei.methods.create("fei", steps=2).weigh(model, bare)  # type: ignore[attr-defined]
     assert torch.equal(again.kept, later.kept)
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from commands import NETWORK, furnish, run
 from networks import pictures, small_cnn
-from pages import check_policy, data_of
+from one_file_pages import check_policy, data_of
 from tiny_vit import tiny_vit
 from torch import nn
 
@@ -23,7 +23,7 @@ from fei.metrics.perturbation import Perturbations, PerturbedRow
 from fei.models import Classifier
 from fei.report import photo
 from fei.report.explorer import Panel, Shown, explorer_html, write_explorer
-from fei.report.explorer._payload import packed, payload, ranks
+from fei.report.explorer._payload import packed, payload, ranks  # type: ignore[attr-defined]
 from fei.service import collect
 
 pytestmark = pytest.mark.slow

@@ -466,7 +466,7 @@ def classes(classifier, images):
         panels = inquiry.repeat(seen, inquiry.find_classes("fei-vm", seen, [2, 0]), [2, 0])
         for target, panel, kept in zip((2, 0), panels, (0.1, 0.9), strict=True):
             evidence = Evidence(torch.full((1, 5), kept), torch.full((1, 5), 0.1), torch.ones(1))
-            weighed = replace(panel, explanation=replace(panel.explanation, evidence=evidence))
+            weighed = replace(panel, explanation=replace(panel.explanation, evidence=evidence))  # type: ignore[type-var]
             found.append(replace(inquiry, target=target).shown(seen, [weighed]))
     return found
 

@@ -47,7 +47,7 @@ def test_the_gradient_of_a_small_network_by_hand():
 
 
 def test_masks_have_channels_and_the_map_is_their_mean():
-    result = fei.methods.create("fgvis", steps=4, quantiles=[0.3, 0.7]).explain(small_cnn(), pictures(), 1)
+    result = fei.methods.create("fgvis", steps=4, quantiles=[0.3, 0.7]).explain(small_cnn(), pictures(), 1)  # type: ignore[attr-defined]
     assert result.alphas.shape == (2, 2, 3, 12, 16)
     torch.testing.assert_close(result.maps[:, 0], result.alphas.mean((1, 2)))
     assert not torch.equal(result.alphas[:, :, 0], result.alphas[:, :, 1])
@@ -60,7 +60,7 @@ def test_masks_have_channels_and_the_map_is_their_mean():
 
 def test_every_nonlinearity_is_a_site():
     net = nn.Sequential(nn.Conv2d(3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(384, 4), nn.ReLU(), nn.Linear(4, 2))
-    config = fei.methods.create("fgvis", steps=1).explain(net.eval(), pictures(1)).config
+    config = fei.methods.create("fgvis", steps=1).explain(net.eval(), pictures(1)).config  # type: ignore[attr-defined]
     assert [site["name"] for site in config["sites"]] == ["1", "4"]
 
 

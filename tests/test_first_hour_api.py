@@ -74,7 +74,7 @@ def test_show_returns_a_figure_and_opens_a_window_where_there_is_a_desktop(named
     found = fei.FEI(named, "vm", steps=1).explain(pictures(1, size=(16, 16)))
     figure = found.show()
     assert isinstance(figure, matplotlib.figure.Figure)
-    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
     from matplotlib import pyplot
 
     windows = []

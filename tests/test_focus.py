@@ -138,7 +138,7 @@ def test_without_it_nothing_changes():
 def test_the_flagship_is_what_nothing_else_was_asked_for():
     model = small_cnn()
     flagship = fei.FEI(model).config
-    assert flagship == fei.FEI(model, "ibm", preset="fei").config == fei.methods.create("fei").config
+    assert flagship == fei.FEI(model, "ibm", preset="fei").config == fei.methods.create("fei").config  # type: ignore[attr-defined]
     chosen = {"variant": "ibm", "preset": "fei", "steps": 20, "focus": 1.0, "prior": 0.5, "smooth": 3.0}
     assert chosen | {"reference": "color+clouds:resample"} == {name: flagship[name] for name in [*chosen, "reference"]}
     assert fei.FEI(model, steps=40).config == flagship | {"steps": 40}
@@ -166,7 +166,7 @@ def test_the_callers_reference_replaces_that_of_the_settings():
 def test_the_map_is_about_its_class():
     """Red is to the left and blue to the right; without the focus value matching takes both for either."""
     model, x = Colours().eval(), two_colours()
-    red, blue = (fei.FEI(model).attribute(x, target)[0, 0] for target in (RED, BLUE))
+    red, blue = (fei.FEI(model).attribute(x, target)[0, 0] for target in (RED, BLUE))  # type: ignore[call-overload]
     left, right = slice(1, 11), slice(13, 23)
     assert red[:, left].mean() > red[:, right].mean() + 0.3
     assert blue[:, right].mean() > blue[:, left].mean() + 0.3

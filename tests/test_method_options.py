@@ -60,7 +60,7 @@ def test_the_cost_is_what_is_said(name):
 
 @every_method
 def test_config_is_plain_and_complete(name):
-    config = fei.methods.create(name).config
+    config = fei.methods.create(name).config  # type: ignore[attr-defined]
     assert json.loads(json.dumps(config)) is not None
     # than 0.1: results from before keep their keys
     later = {"contrast", "focus", "prior", "smooth", "coarse", "tries", "reference"}
@@ -71,10 +71,10 @@ def test_config_is_plain_and_complete(name):
 
 
 def test_config_tells_options_apart():
-    plain, other = (fei.methods.create("gradcam", score=score).config for score in ("logit", "softmax"))
+    plain, other = (fei.methods.create("gradcam", score=score).config for score in ("logit", "softmax"))  # type: ignore[attr-defined]
     assert plain != other
-    assert fei.methods.create("fei-vm", preset="paper").config["steps"] == 100
-    assert fei.methods.create("captum.attr:Saliency", abs=False).config == {
+    assert fei.methods.create("fei-vm", preset="paper").config["steps"] == 100  # type: ignore[attr-defined]
+    assert fei.methods.create("captum.attr:Saliency", abs=False).config == {  # type: ignore[attr-defined]
         "source": "captum.attr:Saliency",
         "options": {"abs": "False"},
     }

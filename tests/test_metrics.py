@@ -15,6 +15,7 @@ from fei.errors import InputError, ModelError
 from fei.metrics import deletion, evaluate, insertion, internal
 from fei.metrics.perturbation import Perturbations, PerturbedRow, check_maps
 from fei.protocols import Quantiles
+from fei.references import normalised_zero
 
 
 class Sum(nn.Module):
@@ -477,7 +478,7 @@ def test_activations_that_cannot_be_compared_are_reported():
 def test_a_point_under_several_replacements_is_their_mean():
     model, x = small_cnn(), pictures(2)
     paper = protocols.get("fei-paper")
-    fills = protocols.normalised_zero, protocols.input_minimum
+    fills = normalised_zero, protocols.input_minimum
     together = dataclasses.replace(paper, name="both", replacement=protocols.Averaged(fills))
     apart = [dataclasses.replace(paper, name="one", replacement=(fill, fill)) for fill in fills]
     found = evaluate(model, x, maps_for(x), layers=["5"], protocol=together)
@@ -499,7 +500,7 @@ def test_a_point_under_several_replacements_is_their_mean():
 
 def test_the_first_of_several_replacements_is_the_one_that_is_shown():
     model, x = small_cnn(), pictures(2)
-    fills = protocols.input_minimum, protocols.normalised_zero
+    fills = protocols.input_minimum, normalised_zero
     protocol = dataclasses.replace(protocols.get("fei-paper"), replacement=protocols.Averaged(fills))
     shown = Perturbations(protocol, model, x, maps_for(x)[:, 0], None, 0, ["insertion", "deletion"])
     assert shown.fills == 2

@@ -110,7 +110,7 @@ class TestSpecifications:
 
     def test_a_model_that_is_no_string(self) -> None:
         with pytest.raises(InputError, match="The model is given as a NoneType; give a string"):
-            models.load(None)  # type: ignore[arg-type]
+            models.load(None)
 
 
 class TestFactories:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fei import models
-from fei.errors import ModelError
+from fei.errors import ModelError, PackageError
 from fei.models.sources import import_torchvision
 from fei.models.structure import find_feature_layers
 
@@ -202,5 +202,5 @@ print(import_torchvision().__name__)
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setattr(sys, "path", [])
         monkeypatch.setattr(sys, "meta_path", [finder for finder in sys.meta_path if "Path" in str(finder)])
-        with pytest.raises(ModelError, match="torchvision is needed and not installed; run pip install"):
+        with pytest.raises(PackageError, match="needs torchvision, which is not installed; run pip install"):
             import_torchvision()

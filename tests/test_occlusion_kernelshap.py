@@ -2,14 +2,14 @@
 
 import itertools
 import math
+import sys
 
 import pytest
 import torch
 from networks import pictures, small_cnn
 from torch import nn
 
-from fei.errors import InputError, ModelError
-from fei.methods import regions
+from fei.errors import InputError, PackageError
 from fei.methods.regions import KernelShap, Occlusion, segment
 
 REFERENCE = torch.tensor([0.2, 0.4, 0.6]).view(3, 1, 1)
@@ -147,6 +147,8 @@ def test_kernel_shap_refusals(monkeypatch):
         KernelShap(samples=5, segments=20)(small_cnn(), pictures(1))
     with pytest.raises(InputError, match=r"An image of \(1, 1\) pixels cannot be cut into segments"):
         segment(torch.zeros(3, 1, 1), 5)
-    monkeypatch.setattr(regions, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match="needs scikit-learn, which is not installed; run: pip install"):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(
+        PackageError, match=r'needs scikit-learn, which is not installed; run pip install "fei\[shap\]"'
+    ):
         KernelShap()

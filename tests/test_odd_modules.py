@@ -84,7 +84,7 @@ def compiled_in_place():
             lambda: Around(torch.compile(small_cnn(), backend="eager")).eval(), "inner._orig_mod.", marks=UNCOMPILED
         ),
         (lambda: nn.DataParallel(small_cnn()), ""),
-        (lambda: nn.DataParallel(torch.compile(small_cnn(), backend="eager")), ""),
+        (lambda: nn.DataParallel(torch.compile(small_cnn(), backend="eager")), ""),  # type: ignore[type-var]
     ],
 )
 @pytest.mark.parametrize("variant", ["vm", "none"])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from commands import NETWORK, furnish, run
 from networks import pictures, small_cnn
-from pages import data_of
+from one_file_pages import data_of
 from PIL import Image
 from torch import nn
 
@@ -57,7 +57,7 @@ def test_a_picture_shows_the_whole_photograph_the_frame_and_the_unit():
     first, *_, bar = figure.axes
     assert first.images[0].get_array().shape[:2] == (20, 40)
     (frame,) = first.patches
-    assert (frame.get_x(), frame.get_y(), frame.get_width(), frame.get_height()) == (9.5, -0.5, 20, 20)
+    assert (frame.get_x(), frame.get_y(), frame.get_width(), frame.get_height()) == (9.5, -0.5, 20, 20)  # type: ignore[attr-defined]
     assert "framed: what the network saw" in first.texts[0].get_text()
     assert bar.get_ylabel() == "mean of the masks"
 

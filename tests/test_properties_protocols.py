@@ -105,7 +105,7 @@ def test_replacements_keep_shape_range_and_type(shape, kind, seed, layout, dtype
     given = laid_out(x, layout).detach()
     eps = 1e-4 * float(1 + x.abs().max())
     for make in (blur, *(lambda i, f=f: f(i, nn.Identity()) for f in (
-        protocols.rise_blur, protocols.normalised_zero, protocols.zeros, protocols.input_minimum
+        protocols.rise_blur, normalised_zero, protocols.zeros, protocols.input_minimum
     ))):  # fmt: skip
         made = make(given)
         assert made.shape == x.shape
@@ -124,7 +124,7 @@ def test_replacements_keep_shape_range_and_type(shape, kind, seed, layout, dtype
     colour = attempt(lambda: mean_colour(x, network))
     assert isinstance(colour, InputError) == (shape[1] != 3)
     if shape[1] == 3:
-        assert torch.equal(protocols.normalised_zero(x, network)[0, :, 0, 0], colour.flatten())
+        assert torch.equal(normalised_zero(x, network)[0, :, 0, 0], colour.flatten())
 
 
 ORDERS = {

@@ -19,6 +19,7 @@ from fei import protocols
 from fei.errors import InputError
 from fei.metrics import deletion, insertion
 from fei.models import Classifier
+from fei.references import normalised_zero
 
 
 def maps_for(x, seed=3):
@@ -45,7 +46,7 @@ def rise_by_the_book(model, x, explanation, mode):
             where = order[width * step : width * (step + 1)]
             start.reshape(1, 3, pixels)[..., where.copy()] = finish.reshape(1, 3, pixels)[..., where.copy()]
     scores = np.array(scores)
-    return scores, (scores.sum() - scores[0] / 2 - scores[-1] / 2) / (len(scores) - 1)
+    return scores, (scores.sum() - scores[0] / 2 - scores[-1] / 2) / (len(scores) - 1)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("mode", ["insertion", "deletion"])
@@ -252,7 +253,7 @@ def test_the_order_of_ties_is_that_of_the_published_version():
 
 def test_replacements_have_the_shape_of_the_images():
     x = pictures(2)
-    for replace in (protocols.zeros, protocols.input_minimum, protocols.normalised_zero, protocols.rise_blur):
+    for replace in (protocols.zeros, protocols.input_minimum, normalised_zero, protocols.rise_blur):
         assert replace(x, small_cnn()).shape == x.shape
     assert protocols.input_minimum(x, small_cnn())[1].unique().tolist() == [x[1].min().item()]
 

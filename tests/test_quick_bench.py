@@ -16,7 +16,7 @@ def test_a_quick_plan_takes_default_steps_and_keeps_maps():
     assert plan.keep_maps
     for row in plan.methods:
         if row.name.startswith("fei-"):
-            assert fei.methods.create(row.name, **row.options).config["steps"] == 20
+            assert fei.methods.create(row.name, **row.options).config["steps"] == 20  # type: ignore[attr-defined]
 
 
 def test_its_photographs_are_such_as_the_network_is_sure_of(embedded):

@@ -128,7 +128,7 @@ def test_a_photo_is_kept_as_it_came_under_a_name_of_ours(tmp_path, offered, kind
 
 def test_a_photo_is_decoded_once_and_predicted_once_for_each_network(tmp_path, tiny, slow, monkeypatch):
     decoded, predicted = [], []
-    read, look = decoding.read_image, photos.look
+    read, look = decoding.read_image, photos.look  # type: ignore[attr-defined]
 
     def count_look(model, image, **named):
         predicted.append(model)
@@ -258,7 +258,7 @@ def test_the_zip_holds_everything_and_repeats_itself(tiny, photo, tmp_path):
 
 def test_cancelling_stops_a_run_within_one_pass_and_keeps_nothing(slow, photo):
     passes = []
-    hook = slow.classifier.register_forward_hook(lambda *_: passes.append(job.state))
+    hook = slow.classifier.register_forward_hook(lambda *_: passes.append(job.state))  # type: ignore[has-type]
     job = run_of(slow, photo, "fei-vm", "rise")
     thread = threading.Thread(target=job.run)
     thread.start()

@@ -17,7 +17,7 @@ import pytest
 from page_server import page_server, png, require
 from waiting import PATIENCE, until
 
-from fei.errors import InputError
+from fei.errors import PackageError
 
 pytestmark = pytest.mark.slow
 
@@ -213,8 +213,8 @@ def test_without_what_it_needs_there_is_one_sentence(monkeypatch, absent):
     from fei.app.server import ServeOptions, serving
 
     monkeypatch.setitem(sys.modules, absent, None)
-    sentence = r'^Starlette and uvicorn are not both installed; run pip install "fei\[serve\]"\.$'
-    with pytest.raises(InputError, match=sentence), serving(ServeOptions()):
+    sentence = rf'^The page needs {absent}, which is not installed; run pip install "fei\[serve\]"\.$'
+    with pytest.raises(PackageError, match=sentence), serving(ServeOptions()):
         pass
 
 

@@ -217,7 +217,7 @@ class _Numbers:
 
 def _verdict(name: str, **study: _Numbers) -> str:
     (hypothesis,) = [each for each in HYPOTHESES if each.name == name]
-    return hypothesis.verdict({key.replace("_", "-"): value for key, value in study.items()})  # type: ignore[misc]
+    return hypothesis.verdict({key.replace("_", "-"): value for key, value in study.items()})
 
 
 def _around(mean: float) -> list[float]:

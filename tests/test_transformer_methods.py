@@ -177,7 +177,7 @@ def vit_cx_by_hand(net, x, target, noise):
     merged = [masks[torch.tensor(clusters == c)].sum(0) for c in sorted(set(clusters))]
     merged = torch.stack([(m - m.min()) / (m.max() - m.min()) for m in merged])
     kept = torch.stack([net(x * m).softmax(1)[0, target] for m in merged])
-    return (kept.view(-1, 1, 1) * merged).sum(0) / merged.sum(0) / len(merged), len(merged)
+    return (kept.view(-1, 1, 1) * merged).sum(0) / merged.sum(0) / len(merged), len(merged)  # type: ignore[attr-defined]
 
 
 def test_vit_cx_by_hand():

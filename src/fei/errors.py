@@ -24,3 +24,7 @@ class ModelError(FEIError, RuntimeError):
 
 class DataError(FEIError, RuntimeError):
     """A file was found but its content cannot be used. The command line exits with 1."""
+
+
+class PackageError(FEIError, ImportError):
+    """A package that an extra of the installation brings is not installed. The command line exits with 1."""

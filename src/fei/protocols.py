@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fei.common.packages import need
 from fei.common.words import suggestion
 from fei.core.checks import check_count, is_number
 from fei.core.randomness import generator_for
@@ -126,6 +127,7 @@ def raster_per_value(values: Tensor, digest: str, seed: int, channels: int) -> T
 
 def rise_blur(images: Tensor, model: nn.Module) -> Tensor:
     """RISE's blur: scipy's gaussian_filter (σ = 5) of an 11×11 impulse as kernel, zero padding, in normalised space."""
+    need("The protocol rise", "bench", "scipy")
     from scipy.ndimage import gaussian_filter
 
     impulse = np.zeros((11, 11))

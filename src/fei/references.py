@@ -24,7 +24,7 @@ _RANDOM = ("color", "noise", "clouds")
 _RESAMPLE = ":resample"
 _SHARED, _CONTRAST = 0.6, 0.22  # of clouds: the part of the variance that channels share, and the deviation
 _SAME = 0.8  # correlation from which on two pictures count as one
-_PHOTOS = ("astronaut", "chelsea", "coffee", "rocket")  # scikit-image's own
+_PHOTOS = ("astronaut", "chelsea", "coffee", "rocket")  # of the install
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Reference:
     Attributes:
         kind: "color" (one random colour per image), "black", "white", "mean" (the network's mean colour), "blur"
             (11×11 Gaussian, σ = 5), "noise" (uniform), "clouds" (noise with the spectrum of photographs) or "photo"
-            (another photograph, one of scikit-image's); a mixture has several of them with "+" between, as in
+            (another photograph, one of `fei.data.demo_image`); a mixture has several of them with "+" between, as in
             "color+blur".
         resample: Draw a fresh one for each mask at each optimisation step; where the kind is random, or a mixture.
     """
@@ -245,7 +245,7 @@ def normalised_zero(images: Tensor, model: nn.Module) -> Tensor:
 
 
 def another_photograph(images: Tensor, model: nn.Module) -> Tensor:
-    """For each image one of scikit-image's photographs, another than the image itself, whatever the seed.
+    """For each image one of the install's photographs, another than the image itself, whatever the seed.
 
     Where the input space is not known, each channel gets the image's own mean and spread.
     """

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -46,7 +47,7 @@ def numbers(model: torch.nn.Module, images: torch.Tensor, name: str, seed: int) 
     """All numbers of one method under one seed, for each picture."""
     method = methods.create(name, **METHODS.get(name, {}))
 
-    def how() -> dict[str, torch.Generator]:
+    def how() -> dict[str, Any]:
         return {"generator": torch.Generator().manual_seed(seed)}
 
     maps = method(model, images, **how())
@@ -90,7 +91,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         audited.make(Path(folder))
         model = models.load(f"{folder}/nets.py:seeing")
-    images = torch.from_numpy(audited.pictures(PICTURES, seed=5)[0]).permute(0, 3, 1, 2).float()
+    drawn, *_ = audited.pictures(PICTURES, seed=5)  # type: ignore[no-untyped-call]
+    images = torch.from_numpy(drawn).permute(0, 3, 1, 2).float()
     with torch.no_grad():
         scores = model(images).softmax(1).amax(1).tolist()
     tables, leads, runs = [], [], []

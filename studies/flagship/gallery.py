@@ -13,11 +13,11 @@ from pathlib import Path
 import torch
 from PIL import Image
 from studies.flagship.measure import drawn, seeded
-from studies.gallery import sheet
+from studies.gallery import scikit_image, sheet
 
 import fei
 from fei.core.scoring import top_classes
-from fei.data import demo_image, read_image
+from fei.data import read_image
 from fei.report.drawing import photo
 
 DEMOS = (
@@ -30,7 +30,7 @@ METHODS = ("fei", "fei-vm", "fei-ibm", "gradcam")
 def photographs(folder: Path | None, count: int) -> Iterator[Image.Image]:
     """Those of scikit-image, or some of a folder of folders, drawn with seed 0."""
     if folder is None:
-        yield from map(demo_image, DEMOS[:count])
+        yield from map(scikit_image, DEMOS[:count])
     else:
         yield from map(read_image, drawn(folder, count))
 

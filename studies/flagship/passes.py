@@ -47,7 +47,8 @@ def on_photograph(model: Classifier, x: Tensor, setting: str) -> Callable[[], di
         measured = metrics.evaluate(model, x, maps, layers=[last], protocol="held-out", relevance=True)
         inside = {name: values.item() for name, values in measured.internal[last].numbers.items()}
         outside = {"insertion": measured.insertion.auc.item(), "deletion": measured.deletion.auc.item()}
-        return outside | inside | trust(model, method, x, maps)
+        trusted: dict[str, float] = trust(model, method, x, maps)
+        return outside | inside | trusted
 
     return compute
 

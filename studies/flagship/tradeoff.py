@@ -83,7 +83,8 @@ def on_black(model: Classifier, setting: str, trials: int) -> Callable[[], dict[
     def compute() -> dict[str, float]:
         options = {"preset": "fei", "variant": "ibm"} | SETTINGS[setting]
         with form_of(setting):
-            found = metrics.black_image(model, fei.methods.create("fei", **options), trials=trials, generator=seeded())
+            method: Any = fei.methods.create("fei", **options)
+            found = metrics.black_image(model, method, trials=trials, generator=seeded())
         return {"fired": float(found.success.sum()), "trials": trials, "largest": found.phi.max().item()}
 
     return compute

@@ -63,7 +63,7 @@ def inside(model: Classifier, x: Tensor, heat: Tensor) -> dict[str, float]:
     values: dict[int, Tensor] = {}
     with torch.no_grad():
         visit_sites(model, sites, torch.cat(rows), lambda i, value: values.update({i: value.clone()}))
-    found = {}
+    found: dict[str, float] = {}
     for i, name in enumerate(BLOCKS):
         alike = torch.cosine_similarity(values[i][1:], values[i][:1], dim=-1)
         found |= {f"{name}_class": alike[:, 0].mean().item(), f"{name}_patches": alike[:, 1:].mean().item()}
@@ -78,8 +78,9 @@ def divergence(model: Classifier, rows: Tensor, sites: list[Site]) -> dict[str, 
     found = []
     for pattern in patterns.values():
         pair = (pattern[:1].expand_as(pattern[1:]), pattern[1:])
-        middle = sum(pair) / 2
-        found.append(sum(torch.xlogy(p, p / middle).sum(-1) for p in pair) / 2)
+        middle = (pair[0] + pair[1]) / 2
+        one, other = (torch.xlogy(p, p / middle).sum(-1) for p in pair)
+        found.append((one + other) / 2)
     return {
         "js_class": torch.stack([each[:, :, 0].mean() for each in found]).mean().item(),
         "js_all": torch.stack([each.mean() for each in found]).mean().item(),

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from fei import methods, models
 from fei.data import demo_image
-from fei.errors import InputError, ModelError
+from fei.errors import InputError, ModelError, PackageError
 
 pytestmark = pytest.mark.slow
 
@@ -155,7 +155,9 @@ class TestHuggingFace:
     def test_it_is_needed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, "transformers", raising=False)
         monkeypatch.setattr(sys, "path", [])
-        with pytest.raises(ModelError, match=r'transformers is needed and not installed; run pip install "fei\[hf\]"'):
+        with pytest.raises(
+            PackageError, match=r'needs transformers, which is not installed; run pip install "fei\[hf\]"'
+        ):
             models.load("hf:somebody/vit")
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from fei import models
 from fei.data import demo_image
-from fei.errors import InputError, ModelError
+from fei.errors import InputError, ModelError, PackageError
 from fei.models import Classifier
 
 
@@ -95,5 +95,5 @@ class TestTimm:
     def test_it_is_needed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, "timm", raising=False)
         monkeypatch.setattr(sys, "path", [])
-        with pytest.raises(ModelError, match=r'timm is needed and not installed; run pip install "fei\[timm\]"'):
+        with pytest.raises(PackageError, match=r'needs timm, which is not installed; run pip install "fei\[timm\]"'):
             models.load("timm:resnet50")

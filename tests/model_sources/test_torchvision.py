@@ -14,7 +14,7 @@ from torch import nn
 
 from fei import models
 from fei.data import demo_image
-from fei.errors import InputError, ModelError
+from fei.errors import InputError, ModelError, PackageError
 from fei.models import Classifier
 from fei.models.sources import _download
 from fei.models.sources._torchvision import _of_weights
@@ -199,5 +199,7 @@ class TestTorchvision:
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setattr(sys, "path", [])
-        with pytest.raises(ModelError, match=r'is needed and not installed; run pip install "fei\[torchvision\]"'):
+        with pytest.raises(
+            PackageError, match=r'needs torchvision, which is not installed; run pip install "fei\[torchvision\]"'
+        ):
             models.load("torchvision:resnet50")

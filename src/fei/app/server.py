@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import secrets
 import shutil
 import socket
@@ -25,6 +24,7 @@ from fei.app.photos import encoded, load_networks
 from fei.app.runs import Lane
 from fei.common.files import is_mine
 from fei.common.lock import Lock
+from fei.common.packages import need
 from fei.data.images import demo_image, read_image
 from fei.errors import InputError
 
@@ -58,7 +58,7 @@ class ServeOptions:
         host: The address to bind to.
         port: The port; 0 for one that is free.
         limits: What it bears.
-        examples: Image files to offer; those of scikit-image if there are none.
+        examples: Image files to offer; those of the install if there are none.
         device: Where networks compute.
         grace: Seconds for which the files of a visitor who left are kept.
         allowed_hosts: Further names by which visitors may call the server.
@@ -84,12 +84,12 @@ def serving(options: ServeOptions) -> Iterator[str]:
         The address of the page, with a token where others than this machine can reach it.
 
     Raises:
-        InputError: If the port is taken, there is no such network, or Starlette is not installed.
+        InputError: If the port is taken, or there is no such network.
+        PackageError: If Starlette or uvicorn is not installed.
         ModelError: If a network cannot be loaded or does not work.
         DataError: If an example cannot be read.
     """
-    if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
-        raise InputError('Starlette and uvicorn are not both installed; run pip install "fei[serve]".')
+    need("The page", "serve", "starlette", "uvicorn")
     from fei.app.web import Gate, build_application
 
     with ExitStack() as stack:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fei.common.lazy import lazy
+from fei.common.packages import need
 
 if TYPE_CHECKING:
     from fei.auditing.memory import Remembered, last_audit
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from fei.auditing.run import audit
     from fei.auditing.written import junit
 
+need("An audit", "bench", "pydantic", "scipy", "skimage")
 __all__ = ["Audit", "Remembered", "audit", "junit", "last_audit"]
 __getattr__ = lazy(
     __name__,

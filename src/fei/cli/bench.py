@@ -176,6 +176,7 @@ def preset(
     quick: Annotated[bool, opt.flag("--quick", "A few photographs, to try it out; maps are kept.")] = False,
     model: Annotated[list[str] | None, _option("SPEC", "A network instead of the paper's.")] = None,
     data: Annotated[list[str] | None, _option("SPEC", "A data set instead of the paper's.")] = None,
+    method: Annotated[list[str] | None, _option("NAME", "A method instead of the paper's.")] = None,
     out: Annotated[str | None, _option("FILE", "File for the plan; printed if not given.")] = None,
     as_json: opt.Json = False,
     debug: opt.Debug = False,
@@ -190,7 +191,7 @@ def preset(
         else:
             print_table(["preset", "what it is"], [[*each] for each in known.items()])
         return
-    text = presets.preset(name, quick=quick, models=model or [], data=data or [])
+    text = presets.preset(name, quick=quick, models=model or [], data=data or [], methods=method or [])
     if out is not None:
         _write(Path(out), text)
     if out is None and not as_json:

@@ -41,7 +41,7 @@ def serve(
         list[Path] | None,
         typer.Option(
             metavar="IMAGE",
-            help="An image to offer, instead of scikit-image's; repeat for several.",
+            help="An image to offer, instead of the install's; repeat for several.",
             show_default=False,
         ),
     ] = None,

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import skimage
 from PIL import Image
 from PIL.TiffImagePlugin import TiffImageFile
 
@@ -22,6 +21,8 @@ MAX_FILE_BYTES = 500_000_000
 
 # Only formats that Pillow decodes in process: it hands EPS, for one, to an external interpreter.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
+
+_PHOTOGRAPHS = Path(__file__).parent / "photographs"
 
 # Tags of a TIFF file, by the numbers of its specification.
 _TIFF_BITS, _TIFF_PHOTOMETRIC, _TIFF_PLANAR = 258, 262, 284
@@ -61,10 +62,10 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) ->
 
 
 def demo_image(name: str = "chelsea") -> Image.Image:
-    """One of the photographs that come inside scikit-image, without a download.
+    """One of the photographs that come with the install.
 
     Args:
-        name: A file's name without its ending, such as "chelsea" (a cat), "coffee" or "rocket".
+        name: "astronaut", "chelsea" (a cat), "coffee" or "rocket".
 
     Returns:
         The image in mode "RGB".
@@ -72,8 +73,7 @@ def demo_image(name: str = "chelsea") -> Image.Image:
     Raises:
         InputError: If there is no image of that name.
     """
-    folder = Path(skimage.__file__).parent / "data"
-    files = {file.stem: file for file in sorted(folder.iterdir()) if file.suffix in (".png", ".jpg")}
+    files = {file.stem: file for file in sorted(_PHOTOGRAPHS.iterdir()) if file.suffix in (".png", ".jpg")}
     if name not in files:
         raise InputError(f"There is no demo image '{name}'; choose one of {', '.join(files)}.")
     return read_image(files[name])

@@ -209,6 +209,7 @@ class Baseline(abc.ABC):
         parts: Into how many parts progress divides the work on an image.
         version: Raised when the same options give another map than before: it is part of the configuration, and so of
             the keys of a benchmark's units, and no stale score is taken over.
+        package: The package that brings it as a plug-in, with its version; part of the configuration, too.
     """
 
     score: Score = "logit"
@@ -217,6 +218,7 @@ class Baseline(abc.ABC):
     rows_per_image: int = 1
     parts: ClassVar[int] = 1
     version: ClassVar[int] = 1
+    package = ""  # no field of those that are dataclasses
 
     def __post_init__(self) -> None:
         """Refuse bad options."""
@@ -227,10 +229,17 @@ class Baseline(abc.ABC):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Its options as plain data, what is explained (logit or probability) among them, and its version if not 1."""
+        """Its options as plain data, what is explained (logit or probability) among them, and where it comes from.
+
+        That is its version if that is not 1, and the package of a plug-in.
+        """
         config = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
         plain = {name: value if _is_plain(value) else repr(value) for name, value in config.items()}
-        return plain | ({"version": self.version} if self.version > 1 else {})
+        return plain | ({"version": self.version} if self.version > 1 else {}) | self._origin
+
+    @property
+    def _origin(self) -> dict[str, Any]:
+        return {"package": self.package} if self.package else {}
 
     @abc.abstractmethod
     def maps(self, task: Task) -> Tensor:

@@ -42,7 +42,7 @@ class Option:
 
 
 def options_of(factory: Callable[..., Any], *, without: frozenset[str] = frozenset()) -> tuple[Option, ...]:
-    """The keyword options of a class, in the order of its signature."""
+    """The keyword options of a class or function, in the order of its signature."""
     told = _told(factory)
     return tuple(
         Option(name, "Any" if p.annotation is p.empty else str(p.annotation), p.default, told.get(name, ""))
@@ -52,15 +52,16 @@ def options_of(factory: Callable[..., Any], *, without: frozenset[str] = frozens
 
 
 def _told(factory: Callable[..., Any]) -> dict[str, str]:
-    """What the docstrings of a class and its bases say about each argument."""
+    """What the docstrings of a class and its bases, or of a function, say about each argument."""
     told: dict[str, str] = {}
-    for cls in reversed(inspect.getmro(factory) if inspect.isclass(factory) else (factory,)):
-        _, _, section = inspect.cleandoc(cls.__dict__.get("__doc__") or "").partition("\nArgs:\n")
+    bases = inspect.getmro(factory) if inspect.isclass(factory) else ()
+    for text in [base.__dict__.get("__doc__") for base in reversed(bases)] or [factory.__doc__]:
+        _, _, section = inspect.cleandoc(text or "").partition("\nArgs:\n")
         section = re.split(r"\n(?=\S)", section, maxsplit=1)[0]
         for entry in re.split(r"\n(?=\S)", textwrap.dedent(section)):
-            name, colon, text = entry.partition(":")
+            name, colon, words = entry.partition(":")
             if colon:
-                told[name.strip()] = " ".join(text.split())
+                told[name.strip()] = " ".join(words.split())
     return told
 
 

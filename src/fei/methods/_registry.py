@@ -1,6 +1,7 @@
 """The table of methods and how one is made from its name and options.
 
 Nothing heavy is imported to list them: the code of a method is loaded when it is made or its options are asked for.
+That of plug-ins, the methods of other packages, is loaded when they are listed, or when a name is none of ours.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from fnmatch import fnmatch
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+from fei.common.plugins import Plugin, Plugins
 from fei.common.words import suggestion
 from fei.errors import InputError
 from fei.methods._call import Method
@@ -33,8 +35,8 @@ class Entry:
 
     Attributes:
         name: Its name.
-        family: "optimisation", "gradient", "activation", "attention" (for transformers alone), "perturbation", "chance"
-            or "adapter".
+        family: "optimisation", "gradient", "activation", "attention" (for transformers alone), "perturbation",
+            "chance", "plug-in" or "adapter".
         summary: One line about it.
         cost: Passes through the network for one image with the default options, forward + backward, besides a few to
             find the class, the layers and what can be computed faster.
@@ -88,6 +90,29 @@ def _adapter(name: str) -> _Code:
     from fei.methods.adapters import as_method
 
     return _Code(partial(as_method, name), (), "")  # its options are checked when it is made
+
+
+def _plugged(plugin: Plugin) -> Entry:
+    """The entry of a method that another package brings: a `Baseline`, or a function (model, inputs, target)."""
+    from fei.methods._baseline import Baseline
+    from fei.methods.adapters import as_method
+
+    code = plugin.content
+    if inspect.isclass(code) and issubclass(code, Baseline):
+        options = options_of(code)
+    elif inspect.isfunction(code) and len(inspect.signature(code).parameters) >= 3:
+        options = options_of(code)[3:]
+    else:
+        raise TypeError("it is neither a class derived from Baseline nor a function (model, inputs, target)")
+
+    def make(**told: Any) -> Method:
+        method = as_method(code, **told)
+        if isinstance(method, Baseline):
+            method.package = plugin.package
+        return method
+
+    load = _Code(make, options, inspect.getdoc(code) or "")
+    return Entry(plugin.name, "plug-in", plugin.summary, "?", plugin.package, lambda: load)
 
 
 _EQO = "100 + 100"  # five quantiles, twenty steps
@@ -176,11 +201,13 @@ def _entries() -> Iterator[Entry]:
 
 
 _ENTRIES = {entry.name: entry for entry in _entries()}
+_PLUGINS = Plugins("fei.methods", "method", lambda: _ENTRIES, _plugged)
 
 
 def available(pattern: str = "*") -> list[str]:
-    """The names of the methods, optionally only those a wildcard pattern matches."""
-    return [name for name in _ENTRIES if fnmatch(name, pattern)]
+    """The names of the methods, those of plug-ins last, optionally only those a wildcard pattern matches."""
+    _PLUGINS.tell()
+    return [name for name in (*_ENTRIES, *_PLUGINS.found()) if fnmatch(name, pattern)]
 
 
 def describe(name: str) -> Entry:
@@ -189,9 +216,12 @@ def describe(name: str) -> Entry:
         raise InputError(f"A method is known by its name, not by a {type(name).__name__}; see fei.methods.available().")
     if ":" in name:
         return Entry(name, "adapter", "attribution code from elsewhere", "?", "", partial(_adapter, name))
-    entry = _ENTRIES.get(name.lower())
+    known = name.lower()
+    entry = _ENTRIES.get(known) or _PLUGINS.found().get(known)
     if entry is None:
-        raise InputError(f"Unknown method {name!r}; {suggestion(name, _ENTRIES)}")
+        if known in _PLUGINS.broken():
+            raise InputError(_PLUGINS.broken()[known])
+        raise InputError(f"Unknown method {name!r}; {suggestion(name, [*_ENTRIES, *_PLUGINS.found()])}")
     return entry
 
 

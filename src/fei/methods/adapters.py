@@ -107,7 +107,8 @@ class _Adapter(Baseline):
     @property
     def config(self) -> dict[str, Any]:
         """Where the code comes from, and its options."""
-        return {"source": self.source, "options": {name: repr(value) for name, value in self.options.items()}}
+        options = {name: repr(value) for name, value in self.options.items()}
+        return {"source": self.source, "options": options} | self._origin
 
     @abc.abstractmethod
     def run(self, task: Task) -> tuple[Any, bool]:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
 from captum import attr
-from skimage.segmentation import slic
 from torch import Tensor
 
+from fei.common.packages import need
 from fei.common.random_state import lent_random_state
 from fei.core.checks import check_count, is_count
 from fei.core.scoring import Score
-from fei.errors import InputError, ModelError
+from fei.errors import InputError
 from fei.methods._baseline import Baseline, Task, checked
 
 _WINDOWS_ALONG_A_SIDE = 7  # without overlap: 32 pixels of 224
@@ -116,12 +115,9 @@ class KernelShap(Baseline):
     parts = 100
 
     def __post_init__(self) -> None:
-        """Refuse bad options, and an installation without scikit-learn."""
+        """Refuse bad options, and an installation without scikit-image or scikit-learn."""
         super().__post_init__()
-        if find_spec("sklearn") is None:
-            raise ModelError(
-                "Method kernel-shap needs scikit-learn, which is not installed; run: pip install scikit-learn."
-            )
+        need("The method kernel-shap", "shap", "skimage", "sklearn")
 
     def maps(self, task: Task) -> Tensor:
         """The map of one image."""
@@ -150,6 +146,8 @@ def segment(image: Tensor, count: int) -> Tensor:
     Where texture keeps SLIC from finding half as many, as in noise, its weight of closeness in space over closeness
     in colour is raised.
     """
+    from skimage.segmentation import slic
+
     pixels = image.detach().permute(1, 2, 0).to("cpu", torch.float64).numpy()
     for compactness in _COMPACTNESS:
         labels = slic(pixels, n_segments=count, compactness=compactness, start_label=0, channel_axis=-1)

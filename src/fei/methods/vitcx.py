@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fei.common.packages import need
 from fei.core.checks import check_between, check_size
 from fei.core.scoring import Score
 from fei.core.stream import attention_in
@@ -96,6 +97,7 @@ class ViTCX(Baseline):
 
 def _clusters(vectors: Tensor, distance: float) -> Tensor:
     """The number of the cluster of each row, from 0: cosine distance, complete linkage, cut at `distance`."""
+    need("The method vit-cx", "bench", "scipy")
     from scipy.cluster.hierarchy import fcluster, linkage
 
     if len(vectors) == 1:

@@ -11,7 +11,7 @@ from fei.metrics.complexity import gini, rank_total_variation
 from fei.metrics.confidence import average_drop, average_increase, road
 from fei.metrics.cost import Cost, measure_cost
 from fei.metrics.curve import Curve
-from fei.metrics.declaration import Metric, Subject, declared, describe, group_of, groups
+from fei.metrics.declaration import Metric, Subject, declared, describe, group_of, groups, own
 from fei.metrics.evaluation import Evaluation, deletion, evaluate, insertion, internal
 from fei.metrics.grid import GridPointing, grid_pointing_game
 from fei.metrics.localization import energy_pointing_game, pointing_game
@@ -33,7 +33,7 @@ from fei.metrics.trust import (
     weight_sensitivity,
 )
 
-HIGHER_IS_BETTER = {name: metric.higher_is_better for name, metric in declared().items()}
+HIGHER_IS_BETTER = {name: metric.higher_is_better for name, metric in own().items()}
 
 __all__ = [
     "HIGHER_IS_BETTER",

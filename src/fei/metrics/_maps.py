@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fei.common.packages import need
 from fei.errors import InputError
 
 
@@ -55,6 +56,7 @@ def check_map_pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 def mean_ranks(maps: Tensor) -> Tensor:
     """Ranks 1 … HW of each map's pixels (N, H, W); equal values share the mean of their ranks."""
+    need("A rank correlation", "bench", "scipy")
     from scipy.stats import rankdata  # slower to import than torch
 
     return torch.from_numpy(rankdata(maps.flatten(1).numpy(), axis=1)).view_as(maps)

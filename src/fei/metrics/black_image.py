@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from fei.common.packages import need
 from fei.core.checks import check_batch_size, check_count, check_mode
 from fei.core.explanation import Explanation
 from fei.core.randomness import seed_of
@@ -194,6 +195,7 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
         raise InputError(f"`successes` must be a whole number from 0 to the {trials} trials; got {successes!r}.")
     if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
         raise InputError(f"`confidence` must lie between 0 and 1; got {confidence!r}.")
+    need("An interval of a proportion", "bench", "scipy")
     from scipy.stats import binomtest  # slower to import than torch
 
     found = binomtest(successes, trials).proportion_ci(confidence, method="wilson")

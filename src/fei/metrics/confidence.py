@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fei.common.packages import need
 from fei.core.checks import check_size
 from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target
@@ -199,6 +200,7 @@ def _masked_confidence(
 
 def neighbour_weights(height: int, width: int) -> sparse.csr_matrix:
     """The symmetric matrix (HW, HW) of weights between pixels: 1/6 to direct, 1/12 to diagonal neighbours."""
+    need("ROAD", "bench", "scipy")
     from scipy import sparse
 
     down, across = (sparse.diags([1.0, 1.0], [-1, 1], shape=(size, size)) for size in (height, width))

@@ -4,13 +4,15 @@ A file of this package that has a tuple `METRICS` is found by itself. Plans name
 read their titles and directions here:
 
     METRICS = (Metric("gini", "Gini", True, group="complexity", measure=of_maps(gini)),)
+
+Other packages bring theirs as plug-ins, see `fei.common.plugins`: an entry point "fei.metrics" that is a `Metric`.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal, TypeVar
@@ -19,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import fei.metrics
+from fei.common.plugins import Plugin, Plugins
 from fei.common.words import suggestion
 from fei.errors import InputError
 from fei.metrics.curve import Curve
@@ -144,14 +147,37 @@ def of_network(function: Callable[..., Result], **more: Any) -> Callable[[Subjec
 
 
 @cache
-def declared() -> dict[str, Metric]:
-    """All metrics by their names, file by file."""
+def own() -> dict[str, Metric]:
+    """The metrics of this package by their names, file by file."""
     found: dict[str, Metric] = {}
     for module in pkgutil.iter_modules(fei.metrics.__path__, "fei.metrics."):
         if not module.name.removeprefix("fei.metrics.").startswith("_"):
             metrics = getattr(importlib.import_module(module.name), "METRICS", ())
             found |= {metric.name: metric for metric in metrics}
     return found
+
+
+def _plugged(plugin: Plugin) -> Metric:
+    """The declaration that another package brings."""
+    metric = plugin.content
+    if not isinstance(metric, Metric) or metric.name != plugin.name:
+        raise TypeError(f"it is no Metric('{plugin.name}', …)")
+    if any(metric.score == each.score or metric.group == each.group for each in own().values()):
+        raise ValueError("its group or its stored name is that of one of fei's metrics")
+    return metric
+
+
+_PLUGINS = Plugins("fei.metrics", "metric", lambda: own(), _plugged)
+
+
+def declared() -> dict[str, Metric]:
+    """All metrics by their names, those of plug-ins last."""
+    _PLUGINS.tell()
+    return _all()
+
+
+def _all() -> dict[str, Metric]:
+    return own() | _PLUGINS.found()
 
 
 def describe(name: str, protocol: str = "") -> Metric:
@@ -164,17 +190,24 @@ def describe(name: str, protocol: str = "") -> Metric:
     Raises:
         InputError: If there is no such metric.
     """
-    found = [metric for metric in declared().values() if name in (metric.name, metric.score)]
+    found = [metric for metric in own().values() if name in (metric.name, metric.score)]
+    found = found or [metric for metric in _PLUGINS.found().values() if name in (metric.name, metric.score)]
     if not found:
-        raise InputError(f"There is no metric '{name}'; {suggestion(name, declared())}")
-    own = [metric for metric in found if metric.name in (name, protocol.split("/")[0])]
-    return own[0] if own else found[0] if len(found) == 1 else replace(found[0], higher_is_better=None)
+        raise _unknown(name, _all())
+    named = [metric for metric in found if metric.name in (name, protocol.split("/")[0])]
+    return named[0] if named else found[0] if len(found) == 1 else replace(found[0], higher_is_better=None)
+
+
+def _unknown(name: str, names: Iterable[str]) -> InputError:
+    if name in _PLUGINS.broken():
+        return InputError(_PLUGINS.broken()[name])
+    return InputError(f"There is no metric '{name}'; {suggestion(name, names)}")
 
 
 def groups() -> dict[str, tuple[Metric, ...]]:
     """The groups of metrics that can be measured on a map."""
     found: dict[str, tuple[Metric, ...]] = {}
-    for metric in declared().values():
+    for metric in _all().values():
         if metric.measure is not None:
             found[metric.group] = (*found.get(metric.group, ()), metric)
     return found
@@ -191,5 +224,5 @@ def group_of(name: str) -> str:
         return name
     fitting = {each for metrics in known.values() for metric in metrics for each in (metric.name, metric.score)}
     if name not in fitting:
-        raise InputError(f"There is no metric '{name}'; {suggestion(name, sorted({*known, *fitting}))}")
+        raise _unknown(name, sorted({*known, *fitting}))
     return describe(name).group

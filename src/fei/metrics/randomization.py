@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fei.common.packages import need
 from fei.core.checks import check_call, check_inputs, default_rows
 from fei.core.randomness import seed_of
 from fei.core.scoring import Target
@@ -223,6 +224,7 @@ def map_similarity(originals: Tensor, others: Tensor) -> dict[str, Tensor]:
         originals: Maps (N, 1, H, W), at least 7×7.
         others: As many maps of the same size.
     """
+    need("The similarity of maps", "bench", "skimage")
     from skimage.feature import hog
     from skimage.metrics import structural_similarity
 

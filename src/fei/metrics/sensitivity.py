@@ -1,7 +1,6 @@
 """How a map answers to small perturbations: does it foretell their effect, and does it stay the same itself?
 
-Both numbers are captum's (`captum.metrics`), per image, in double precision on the CPU. captum is an extra:
-``pip install captum``.
+Both numbers are captum's (`captum.metrics`), per image, in double precision on the CPU.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from fei.common.random_state import lent_random_state
 from fei.core.checks import check_count, check_size, only
 from fei.core.randomness import generator_for, image_digest, seed_of
 from fei.core.scoring import Score, Target
-from fei.errors import ModelError
 from fei.metrics._class_scores import ClassScores
 from fei.metrics.declaration import Metric, of_network
 from fei.metrics.perturbation import check_maps
@@ -173,10 +171,8 @@ def _draws(draw: Callable[..., Tensor], images: Tensor, source: torch.Generator)
 
 
 def _captum_metrics() -> Any:
-    try:
-        from captum import metrics
-    except ImportError as error:
-        raise ModelError("Captum is needed for this metric and is not installed; run: pip install captum.") from error
+    from captum import metrics  # as slow to import as torch
+
     return metrics
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fei.common.lazy import lazy
+from fei.common.packages import need
 
 if TYPE_CHECKING:
     from fei.service._collect import collect
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fei.service.record import explanation_files
     from fei.service.request import Request
 
+need("This part of fei", "bench", "pydantic")
 __all__ = ["Inquiry", "Look", "Request", "collect", "explanation_files", "load_network", "look"]
 __getattr__ = lazy(
     __name__,

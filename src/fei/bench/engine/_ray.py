@@ -23,6 +23,7 @@ from fei.bench.context import Computer, WorkerContext, attempt, sentence
 from fei.bench.engine._pool import Ending, Member, Pool, Said, checked_count
 from fei.bench.units import FAILED, Outcome, Unit, storable
 from fei.common.machine import usable_processors
+from fei.common.packages import need
 from fei.errors import InputError
 
 _REACH_SECONDS = 10.0  # that the machine at an address has to answer
@@ -45,7 +46,8 @@ class RayEngine:
         gpus_per_worker: GPUs of each actor: 1, or a part of one that actors share; 0 to compute on CPUs.
 
     Raises:
-        InputError: If one of them is not such a number, or Ray is not installed.
+        InputError: If one of them is not such a number.
+        PackageError: If Ray is not installed.
     """
 
     def __init__(
@@ -352,11 +354,10 @@ class _RayMember(Member):
 
 
 def _import_ray() -> Any:
-    """Ray; InputError if it is not installed."""
-    try:
-        import ray
-    except ImportError as error:
-        raise InputError("The engine 'ray' needs Ray, which is not installed; run: pip install 'fei[ray]'.") from error
+    """Ray; PackageError if it is not installed."""
+    need("The engine 'ray'", "ray", "ray")
+    import ray
+
     return ray
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
@@ -124,23 +124,26 @@ class PlannedMethod(_Part):
 
     @field_validator("name")
     @classmethod
-    def _check_name(cls, name: str) -> str:
+    def _check_name(cls, name: str, info: ValidationInfo) -> str:
         from fei.methods import describe
 
-        return describe(name).name
+        return name if _of_a_run(info) and not _is_known(name) else describe(name).name
 
     @field_validator("options")
     @classmethod
     def _check_options(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         """Make the method once: it knows best what it takes."""
-        if "name" in info.data and not _is_foreign(info.data["name"]):
+        if "name" in info.data and not _is_foreign(info.data["name"]) and _is_known(info.data["name"]):
             _make(info.data["name"], options)
         return options
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the method is code from elsewhere: to read a plan is not to run what it names."""
-        return _is_foreign(self.name)
+        """Whether the method is code from elsewhere: to read a plan is not to run what it names.
+
+        So is the plug-in of a run that was made where it is installed.
+        """
+        return _is_foreign(self.name) or not _is_known(self.name)
 
     def make(self) -> Method:
         """The method; InputError if it cannot be made with these options."""
@@ -179,14 +182,14 @@ class Metrics(_Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _by_name(cls, given: Any) -> Any:
+    def _by_name(cls, given: Any, info: ValidationInfo) -> Any:
         given = {"measure": given} if isinstance(given, (list, tuple)) else given
         names = given.get("measure") if isinstance(given, dict) else None
         if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
             return given
         from fei.metrics import group_of
 
-        groups = set(map(group_of, names))
+        groups = {name if _of_a_run(info) and not _can(group_of, name) else group_of(name) for name in names}
         switched = dict.fromkeys(_SWITCHES, False) | given | dict.fromkeys(groups.intersection(_SWITCHES), True)
         return switched | {"measure": sorted(groups.difference(_SWITCHES))}
 
@@ -325,8 +328,14 @@ def load_plan(path: str | Path) -> Plan:
 
 
 @lru_cache(maxsize=64)
-def parse_plan(text: str) -> Plan:
-    """A plan from TOML text; it keeps the text. A plan does not change, so the same text gives the same one."""
+def parse_plan(text: str, *, of_a_run: bool = False) -> Plan:
+    """A plan from TOML text; it keeps the text. A plan does not change, so the same text gives the same one.
+
+    Args:
+        text: The TOML.
+        of_a_run: Whether a run has it, which may have been made where there are plug-ins that are not here: to read
+            what they found, it is enough to know their names.
+    """
     if len(text) > _LARGEST:
         raise InputError(f"The plan is larger than {_LARGEST // 1_000_000} MB; give a TOML file.")
     try:
@@ -337,7 +346,7 @@ def parse_plan(text: str) -> Plan:
     except (ValueError, RecursionError) as error:  # of thousands of digits, or of nested brackets, too
         raise InputError(f"This is no valid TOML ({error}); correct it there.") from error
     try:
-        plan = Plan.model_validate(document)
+        plan = Plan.model_validate(document, context={"of_a_run": of_a_run})
     except ValidationError as error:
         raise InputError(to_sentence(error, Plan)) from error
     plan._text = text
@@ -356,6 +365,24 @@ def _refuse_long_numbers(document: dict[str, Any]) -> None:
 
 def _is_foreign(name: str) -> bool:
     return ":" in name
+
+
+def _is_known(name: str) -> bool:
+    from fei.methods import describe
+
+    return _can(describe, name)
+
+
+def _can(look_up: Callable[[str], object], name: str) -> bool:
+    try:
+        look_up(name)
+    except InputError:
+        return False
+    return True
+
+
+def _of_a_run(info: ValidationInfo) -> bool:
+    return bool(info.context and info.context.get("of_a_run"))
 
 
 def _make(name: str, options: dict[str, Any]) -> Method:

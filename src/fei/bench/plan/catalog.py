@@ -59,6 +59,8 @@ class Catalog:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        for group in plan.metrics.groups:
+            metrics.group_of(group)  # that of a plug-in may not be here
         self.recipes = tuple(_recipe(index, row) for index, row in enumerate(plan.methods))
         datasets = [_dataset(pair) for pair in plan.pairs]
         surveyed = cache(_survey)
@@ -141,7 +143,7 @@ def _versioned(group: str, boxed: bool) -> str:
 
     What needs boxes has no number on an image without, and so none that could be stale.
     """
-    versions = [metric.version for metric in metrics.groups()[group] if boxed or "boxes" not in metric.needs]
+    versions = [metric.version for metric in metrics.groups().get(group, ()) if boxed or "boxes" not in metric.needs]
     newest = max(versions, default=1)
     return f"{group}/{newest}" if newest > 1 else group
 

@@ -173,7 +173,14 @@ def describe(name: str) -> str:
     return _preset(name).about
 
 
-def preset(name: str, *, quick: bool = False, models: Sequence[str] = (), data: Sequence[str] = ()) -> str:
+def preset(
+    name: str,
+    *,
+    quick: bool = False,
+    models: Sequence[str] = (),
+    data: Sequence[str] = (),
+    methods: Sequence[str] = (),
+) -> str:
     """A plan for a table or figure of the paper, as TOML.
 
     Args:
@@ -182,6 +189,7 @@ def preset(name: str, *, quick: bool = False, models: Sequence[str] = (), data: 
         models: Networks instead of the paper's.
         data: Data sets instead of the paper's, each with every network. The paper's networks are loaded with their
             ImageNet weights, and on "cub:DIR" with those that `fei finetune` writes.
+        methods: Methods instead of the paper's, with their default options.
 
     Raises:
         InputError: If there is no such preset, it has no data set, or the plan would not be valid.
@@ -195,7 +203,7 @@ def preset(name: str, *, quick: bool = False, models: Sequence[str] = (), data: 
         "target": "predicted",
         "layout": chosen.layout,
         "pairs": _pairs(chosen, quick, models, data),
-        "methods": _rows(chosen, quick),
+        "methods": [{"name": method} for method in methods] or _rows(chosen, quick),
         **({"metrics": {"protocols": ["fei-paper"], "external": True, "internal": True}} if chosen.sets else {}),
         **chosen.more,
         **(_reduced_parts(chosen) if quick else {}),
@@ -244,7 +252,7 @@ def _pairs(chosen: _Preset, quick: bool, models: Sequence[str], data: Sequence[s
 def _default_data(chosen: _Preset, quick: bool) -> list[str]:
     if not quick:
         return [_SETS[name] for name in chosen.sets]
-    import skimage
+    import skimage  # which has more photographs
 
     return [str(Path(skimage.__file__).parent / "data" / _QUICK_IMAGES)]
 

@@ -86,7 +86,7 @@ def merged_plan(first: Plan, second: Plan) -> Plan:
     for attribute in ("black_image", "sanity"):
         part = getattr(first, attribute) or getattr(second, attribute)
         document[attribute] = None if part is None else part.model_dump()
-    return Plan.model_validate(document)
+    return Plan.model_validate(document, context={"of_a_run": True})
 
 
 def _links(store: Store, plan: Plan) -> Iterator[Link]:

@@ -148,7 +148,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
         text = self.meta("plan_text") or ""
         if self._plan is None or self._plan.text != text:
             try:
-                plan = parse_plan(text)
+                plan = parse_plan(text, of_a_run=True)
             except InputError as error:
                 reason = str(error).rstrip(".")
                 raise DataError(
@@ -344,7 +344,9 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
         text = _text(self.folder / PLAN)
         try:
-            return text is not None and (text == plan.text or plan_key(parse_plan(text)) == plan_key(plan))
+            if text is None or text == plan.text:
+                return text is not None
+            return plan_key(parse_plan(text, of_a_run=True)) == plan_key(plan)
         except InputError:
             return False
 

@@ -17,9 +17,10 @@ from fei.bench.store._store import Store
 from fei.bench.store.outcomes import curve_values, stored_outcomes
 from fei.bench.units import KEPT, Outcome, Score, StoredCurve
 from fei.common.files import replacing
+from fei.common.packages import need
 from fei.common.words import from_spreadsheet_cell, spreadsheet_cell
 from fei.data.files import MAX_LIST_BYTES
-from fei.errors import DataError, InputError
+from fei.errors import DataError, InputError, PackageError
 
 __all__ = ["COLUMNS", "Difference", "diff", "export", "import_results", "merge", "outcomes_of", "stored_outcomes"]
 
@@ -64,7 +65,8 @@ def export(store: Store, path: str | Path) -> int:
 
     Raises:
         InputError: If the ending is another one, or the folder is not there.
-        DataError: If pyarrow is needed and not installed, or the disk refuses.
+        DataError: If the disk refuses.
+        PackageError: If pyarrow is needed and not installed.
     """
     file = Path(path)
     write = {".parquet": _write_parquet, ".csv": _write_csv}.get(file.suffix.lower())
@@ -111,7 +113,7 @@ def import_results(path: str | Path) -> Iterator[Outcome]:
     try:
         for _, rows in groupby(map(_checked, read(file)), key=lambda row: row["unit"]):
             yield _outcome(list(rows))
-    except DataError:
+    except (DataError, PackageError):
         raise
     except Exception as error:  # on a damaged file pyarrow raises nearly anything
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
@@ -242,10 +244,6 @@ def _cells(column: Any) -> list[Any]:
 
 
 def _arrow() -> Any:
-    try:
-        importlib.import_module("pyarrow.parquet")
-        return importlib.import_module("pyarrow")
-    except ImportError as error:
-        raise DataError(
-            "Parquet files need pyarrow, which is not installed; run: pip install 'fei[parquet]', or use .csv."
-        ) from error
+    need("A Parquet file", "parquet", "pyarrow")
+    importlib.import_module("pyarrow.parquet")
+    return importlib.import_module("pyarrow")

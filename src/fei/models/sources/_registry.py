@@ -22,7 +22,7 @@ class _Source(NamedTuple):
 
     The loader makes the classifier of the part of the pattern in brackets and of a checkpoint with weights to take
     instead, if there is one. It raises an InputError if there is no such network, and a ModelError if that cannot be
-    used or downloaded, its package is not installed, or the checkpoint does not fit.
+    used or downloaded, or the checkpoint does not fit, and a PackageError if its package is not installed.
     """
 
     summary: str
@@ -74,7 +74,7 @@ def available(pattern: str | None = None) -> list[str]:
 
     Raises:
         InputError: If it is the pattern of a kind of network that cannot be listed.
-        ModelError: If the package that has them is not installed.
+        PackageError: If the package that has them is not installed.
     """
     if pattern is None:
         return list(_SOURCES)
@@ -113,8 +113,8 @@ def load(spec: str) -> Classifier:
 
     Raises:
         InputError: If the specification names nothing that exists.
-        ModelError: If the network or its weights were found and cannot be used, cannot be downloaded, or if the package
-            that has the network is not installed.
+        ModelError: If the network or its weights were found and cannot be used, or cannot be downloaded.
+        PackageError: If the package that has the network is not installed.
     """
     if not isinstance(spec, str):
         raise InputError(f"The model is given as a {type(spec).__name__}; give a string: {', '.join(available())}.")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fei import __version__
+from fei.common.packages import need
 from fei.core.explanation import Explanation
 from fei.core.randomness import image_digest
 from fei.errors import InputError
@@ -177,6 +178,7 @@ def _panel(shown: Shown, panel: Panel) -> dict[str, Any]:
 
 def _repeated(attribution: Tensor, again: Repeated) -> dict[str, Any]:
     """How far each pixel moves in the order of the map with another seed, as a share of all pixels in 255ths."""
+    need("A repeated map", "bench", "scipy")
     from scipy.stats import rankdata  # slower to import than torch
 
     first, second = (rankdata(one.detach().cpu().double().numpy()) for one in (attribution, again.map))
