@@ -42,6 +42,13 @@ class Subject:
         batch_size: Rows in one forward pass.
         protocol: Under which the metrics are measured, for those that need one.
         method: What made the map, for metrics that ask it for others.
+
+    Examples:
+        >>> one = fei.metrics.Subject(
+        ...     model, images[:1], maps[:1], target=0, boxes=(), layers=None, seed=0, batch_size=None
+        ... )
+        >>> tuple(fei.metrics.insertion(*one.given, **one.options).auc.shape)
+        (1,)
     """
 
     model: nn.Module
@@ -92,6 +99,12 @@ class Metric:
         detail: Whether the page of a run tells it of single images alone.
         version: Raised when the number changes its meaning: runs then measure its group again and store it under
             another name, "pointing-2", so that no stale number is taken for it.
+
+    Examples:
+        >>> def brightest(subject):
+        ...     return subject.maps.amax((1, 2, 3))
+        >>> fei.metrics.Metric("brightest", "highest value", None, measure=brightest).name
+        'brightest'
     """
 
     name: str
@@ -145,7 +158,12 @@ def of_network(function: Callable[..., Result], **more: Any) -> Callable[[Subjec
 
 @cache
 def declared() -> dict[str, Metric]:
-    """All metrics by their names, file by file."""
+    """All metrics by their names, file by file.
+
+    Examples:
+        >>> fei.metrics.declared()["insertion"].title
+        'insertion'
+    """
     found: dict[str, Metric] = {}
     for module in pkgutil.iter_modules(fei.metrics.__path__, "fei.metrics."):
         if not module.name.removeprefix("fei.metrics.").startswith("_"):
@@ -163,6 +181,10 @@ def describe(name: str, protocol: str = "") -> Metric:
 
     Raises:
         InputError: If there is no such metric.
+
+    Examples:
+        >>> fei.metrics.describe("deletion").higher_is_better
+        False
     """
     found = [metric for metric in declared().values() if name in (metric.name, metric.score)]
     if not found:
@@ -172,7 +194,12 @@ def describe(name: str, protocol: str = "") -> Metric:
 
 
 def groups() -> dict[str, tuple[Metric, ...]]:
-    """The groups of metrics that can be measured on a map."""
+    """The groups of metrics that can be measured on a map.
+
+    Examples:
+        >>> [metric.name for metric in fei.metrics.groups()["localization"]]
+        ['pointing_game', 'energy_pointing_game']
+    """
     found: dict[str, tuple[Metric, ...]] = {}
     for metric in declared().values():
         if metric.measure is not None:
@@ -185,6 +212,10 @@ def group_of(name: str) -> str:
 
     Raises:
         InputError: If there is none that can be measured on a map.
+
+    Examples:
+        >>> fei.metrics.group_of("insertion") == fei.metrics.group_of("deletion")
+        True
     """
     known = groups()
     if name in known:

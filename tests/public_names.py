@@ -1,0 +1,55 @@
+"""What is public: names that docs/reference/ documents, each of them with an example."""
+
+import importlib
+import inspect
+
+# Modules whose `__all__` is public; without one, all that they define under a name that does not begin with _.
+MODULES = (
+    "fei",
+    "fei.auditing",
+    "fei.bench",
+    "fei.bench.report",
+    "fei.compat.quantus",
+    "fei.data",
+    "fei.errors",
+    "fei.methods",
+    "fei.metrics",
+    "fei.models",
+    "fei.models.finetune",
+    "fei.protocols",
+    "fei.references",
+    "fei.report",
+    "fei.report.explorer",
+    "fei.service",
+)
+# What the guide uses of modules that are otherwise no concern of a caller.
+SINGLE = {
+    "fei.core.clipgrad": ("BINARY", "BOTH", "FALL", "RISE", "RULES", "VALUE", "Block", "Matching", "Rule"),
+    "fei.core.dataflow": ("trace",),
+    "fei.core.sites": ("Site", "find_sites"),
+}
+
+
+def public_names():
+    """Every public name with what it stands for; modules, which have pages of their own, left out."""
+    found = {}
+    for place in MODULES:
+        module = importlib.import_module(place)
+        for name in getattr(module, "__all__", None) or _defined(module):
+            found[f"{place}.{name}"] = getattr(module, name)
+    for place, names in SINGLE.items():
+        found |= {f"{place}.{name}": getattr(importlib.import_module(place), name) for name in names}
+    return {name: value for name, value in found.items() if not inspect.ismodule(value)}
+
+
+def _defined(module):
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+
+
+def is_code(value):
+    """Whether it is a function or a class, rather than a constant or the name of a type."""
+    return inspect.isclass(value) or inspect.isfunction(inspect.unwrap(value))
