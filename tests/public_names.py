@@ -1,5 +1,6 @@
 """What is public: names that docs/reference/ documents, each of them with an example."""
 
+import ast
 import importlib
 import inspect
 
@@ -43,11 +44,11 @@ def public_names():
 
 
 def _defined(module):
-    return [
-        name
-        for name, value in vars(module).items()
-        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
-    ]
+    tree = ast.parse(inspect.getsource(module))
+    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    for target in (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets):
+        names += [part.id for part in ast.walk(target) if isinstance(part, ast.Name)]
+    return [name for name in names if not name.startswith("_")]
 
 
 def is_code(value):

@@ -17,6 +17,8 @@ import fei.errors
 import fei.service
 from fei.models import Classifier
 
+pytestmark = pytest.mark.slow
+
 CODE = {f"{value.__module__}.{value.__qualname__}": value for value in public_names().values() if is_code(value)}
 NETWORK = """
 import torch

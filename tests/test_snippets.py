@@ -25,7 +25,7 @@ from fei.models import Classifier
 from fei.models.sources import import_torchvision
 
 PROJECT = Path(__file__).parents[1]
-PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 # Pages that need more than a network and images: a test of their own, here or where their networks are trained.
 OWN_TEST = ("audit.md", "bench.md", "beyond-one-label.md")
 PLAN = """
@@ -169,7 +169,7 @@ def test_the_install_comes_first_and_names_things_as_they_are():
     section = text.partition("## Install")[2].partition("\n## ")[0]
     table = [row for row in section.splitlines() if row.startswith("| `")]
     told = {name for row in table for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert told == set(project["optional-dependencies"]) - {"test", "dev"}
+    assert told == set(project["optional-dependencies"]) - {"test", "docs", "dev"}
     for extras in re.findall(r"\[([\w,]+)\]\"", section):
         assert set(extras.split(",")) <= told
     assert set(re.findall(r"fei-[\w.]+-py3-none-any.whl", section)) == {f"fei-{project['version']}-py3-none-any.whl"}

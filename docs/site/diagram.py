@@ -10,7 +10,7 @@ import re
 from typing import Any, NamedTuple
 
 _EDGE = re.compile(r"^\s*(\w+)(?:\[([^\]]+)\])?\s*--(?:\s*\"([^\"]+)\"\s*--)?>\s*(\w+)(?:\[([^\]]+)\])?\s*$")
-_BOX, _GAP, _HEIGHT = (130, 34), (64, 22), 20
+_BOX, _STEP = (150, 34), (235, 72)  # the size of a box, and how far it is from one to the next
 
 
 class Edge(NamedTuple):
@@ -20,10 +20,10 @@ class Edge(NamedTuple):
 
 
 def drawn(source: str, *_: Any, **__: Any) -> str:
-    """A fence of superfences as an SVG picture: boxes in columns, each to the right of all that lead to it."""
+    """A fence of superfences as an SVG picture: boxes in rows, each below all that lead to it."""
     names, edges = _read(source)
     places = _places(names, edges)
-    width = max(x for x, _ in places.values()) + _BOX[0] + 8
+    width = max(x for x, _ in places.values()) + _BOX[0] + 60
     height = max(y for _, y in places.values()) + _BOX[1] + 8
     parts = [_arrow(edge, places) for edge in edges]
     parts += [_box(names[name], place) for name, place in places.items()]
@@ -55,34 +55,33 @@ def _read(source: str) -> tuple[dict[str, str], list[Edge]]:
 
 
 def _places(names: dict[str, str], edges: list[Edge]) -> dict[str, tuple[float, float]]:
-    column = dict.fromkeys(names, 0)
+    """The left upper corner of each box. No box stands in the column that an arrow past its row comes down."""
+    rank = dict.fromkeys(names, 0)
     for _ in names:  # as often as the longest way can be long
         for edge in edges:
-            column[edge.end] = max(column[edge.end], column[edge.start] + 1)
-    columns: dict[int, list[str]] = {}
-    for name in names:
-        columns.setdefault(column[name], []).append(name)
-    tallest = max(len(members) for members in columns.values())
-    places = {}
-    for number, members in columns.items():
-        for row, name in enumerate(members):
-            # single boxes go up and down in turns, so that an arrow past one does not run through it
-            free = (tallest - len(members)) / 2 + (0.5 if len(members) == 1 and number % 2 else 0)
-            places[name] = (number * (_BOX[0] + _GAP[0]), (row + free) * (_BOX[1] + _GAP[1] + _HEIGHT))
-    return places
+            rank[edge.end] = max(rank[edge.end], rank[edge.start] + 1)
+    for name in names.keys() - {edge.end for edge in edges}:  # what nothing leads to stands where it is used
+        rank[name] = min(rank[edge.end] for edge in edges if edge.start == name) - 1
+    column: dict[str, int] = {}
+    taken: set[tuple[int, int]] = set()
+    for name in sorted(names, key=lambda name: rank[name]):
+        column[name] = next(number for number in range(len(names)) if (rank[name], number) not in taken)
+        last = max((rank[edge.end] for edge in edges if edge.start == name), default=rank[name] + 1)
+        taken |= {(row, column[name]) for row in range(rank[name], last)}
+    return {name: (column[name] * _STEP[0], rank[name] * _STEP[1]) for name in names}
 
 
 def _ends(edge: Edge, places: dict[str, tuple[float, float]]) -> tuple[float, float, float, float]:
     (x, y), (u, v) = places[edge.start], places[edge.end]
-    return x + _BOX[0], y + _BOX[1] / 2, u, v + _BOX[1] / 2
+    return x + _BOX[0] / 2, y + _BOX[1], u + _BOX[0] / 2, v
 
 
 def _arrow(edge: Edge, places: dict[str, tuple[float, float]]) -> str:
     x, y, u, v = _ends(edge, places)
-    bend = (u - x) / 2
+    bend = _STEP[1] / 2  # near its ends, so that it comes down its own column
     return (
-        f'<path d="M{x} {y}C{x + bend} {y} {u - bend} {v} {u} {v}" fill="none" stroke="currentColor" '
-        'stroke-opacity=".5" marker-end="url(#tip)"/>'
+        f'<path d="M{x} {y}L{x} {v - 2 * bend + _BOX[1] / 2}C{x} {v - bend / 2} {u} {v - bend} {u} {v}" fill="none" '
+        'stroke="currentColor" stroke-opacity=".5" marker-end="url(#tip)"/>'
     )
 
 
@@ -97,7 +96,8 @@ def _box(title: str, place: tuple[float, float]) -> str:
 
 def _label(edge: Edge, places: dict[str, tuple[float, float]]) -> str:
     x, y, u, v = _ends(edge, places)
+    height = (y + v) / 2 + 4 if x == u else y + 18  # beside a straight arrow; below the box that a bent one leaves
     return (
-        f'<text x="{(x + u) / 2}" y="{(y + v) / 2 - 5}" text-anchor="middle" font-size="11" fill="currentColor" '
-        f'paint-order="stroke" stroke="var(--md-default-bg-color)" stroke-width="4">{html.escape(edge.label)}</text>'
+        f'<text x="{x + 8}" y="{height}" font-size="12" fill="currentColor" paint-order="stroke" '
+        f'stroke="var(--md-default-bg-color)" stroke-width="4">{html.escape(edge.label)}</text>'
     )

@@ -18,6 +18,7 @@ sys.path.insert(0, str(HERE))  # where this file's neighbours are
 import diagram  # noqa: E402
 import methods  # noqa: E402
 import notebooks  # noqa: E402
+import protocols  # noqa: E402
 from elsewhere import NOTEBOOKS, PAGES, Moved  # noqa: E402
 
 ROOT = HERE.parents[1]
@@ -55,4 +56,6 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Lead links of the pages in docs/ to where things are on the site."""
     if page.file.generated_by is not None:
         return markdown
+    if page.file.src_uri == "concepts/protocols.md":
+        markdown = protocols.listed(markdown)
     return Moved(ROOT).links(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)

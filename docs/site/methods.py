@@ -68,9 +68,7 @@ def _section(entry: dict[str, Any], when: str, file: str, alike: str) -> str:
     told = methods.describe(name).documentation.partition("\nArgs:\n")[0].partition("\nExample:\n")[0]
     few = ", ".join(f"{option}={value}" for option, value in FEWER.get(name, {}).items())
     caption = f"A photograph of a cat, the map of {name} over it, and the map alone{f', with {few}' if few else ''}"
-    facts = (
-        f"| | |\n|---|---|\n| source | {entry['source']} |\n| passes | {entry['cost']} |\n| when | {when.strip()} |\n"
-    )
+    facts = f"- **When**: {when.strip()}\n- **Passes**: {entry['cost']}\n- **Source**: {entry['source']}\n"
     parts = [
         f"## {name} {{ #{_anchor(name)} }}\n",
         f"{entry['summary'][0].upper()}{entry['summary'][1:]}. Otherwise as [{alike}](#{_anchor(alike)}).\n"
