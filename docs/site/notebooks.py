@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import posixpath
 import re
 import tempfile
@@ -45,8 +44,9 @@ def _executed(text: str) -> bytes:
     notebook = nbformat.reads(text, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         resources = {"metadata": {"path": folder}}
-        os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-        NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources).execute()
+        client = NotebookClient(notebook, timeout=SECONDS, kernel_name="python3", resources=resources)
+        client.extra_arguments = ["--IPKernelApp.log_level=40"]  # errors, and not that it listens on this machine
+        client.execute()
     return nbformat.writes(notebook).encode()
 
 

@@ -101,6 +101,10 @@ class WithoutStart:
 
     levels: Levels
 
+    def __repr__(self) -> str:
+        name = getattr(self.levels, "__name__", repr(self.levels))  # of a function not where it is in memory
+        return f"WithoutStart({name})"
+
     def __call__(self, total: int, width: int) -> tuple[list[int], list[int]]:
         """Counts for insertion and deletion."""
         insertion, deletion = self.levels(total, width)
