@@ -23,11 +23,15 @@ MODULES = (
     "fei.report.explorer",
     "fei.service",
 )
-# What the guide uses of modules that are otherwise no concern of a caller.
+# What the guide uses of modules that are otherwise no concern of a caller, and what public functions take by name.
 SINGLE = {
+    "fei.bench.engine.runner": ("RunOptions",),
     "fei.core.clipgrad": ("BINARY", "BOTH", "FALL", "RISE", "RULES", "VALUE", "Block", "Matching", "Rule"),
     "fei.core.dataflow": ("trace",),
     "fei.core.sites": ("Site", "find_sites"),
+    "fei.metrics.confidence": ("MaskOptions",),
+    "fei.metrics.evaluation": ("CurveOptions", "PassOptions"),
+    "fei.metrics.randomization": ("StageOptions",),
 }
 
 

@@ -40,6 +40,10 @@ class MaskOptions(TypedDict, total=False):
         score: As in `fei.FEI`, "softmax" by default; the average drop is a share of it, so it must not be negative.
         generator: Supplies the seed of a random R; 0 without.
         batch_size: Rows in one forward pass.
+
+    Examples:
+        >>> tuple(fei.metrics.average_drop(model, images, maps, reference="blur", batch_size=2).shape)
+        (2,)
     """
 
     reference: ReferenceSpec

@@ -68,6 +68,11 @@ class PassOptions(TypedDict, total=False):
         relevance: Whether to measure the inside also with each unit weighted by what it has to say about the class,
             |h·∂φ/∂h| on the image itself. It takes one pass forwards and backwards more.
         on_output: Called with the network's output on each batch: originals, then their perturbed rows in order.
+
+    Examples:
+        >>> inside = fei.metrics.internal(model, images, maps, protocol="fei-fine", relevance=True)
+        >>> tuple(inside["network.5"].relevant_cosine.shape)
+        (2,)
     """
 
     protocol: str | Protocol | None
@@ -83,6 +88,10 @@ class CurveOptions(PassOptions, total=False):
     """What `insertion`, `deletion` and `evaluate` take by name: besides, a score in place of the protocol's.
 
     The id of the protocol then carries a note of it.
+
+    Examples:
+        >>> fei.metrics.insertion(model, images, maps, protocol="fei-paper", reference="blur", score="logit").protocol
+        'fei-paper/1+score=logit'
     """
 
     score: Score | None

@@ -151,6 +151,12 @@ class StageOptions(TypedDict, total=False):
         generator: Supplies the seed of the new weights (0 without) and of the method.
         batch_size: Rows in one forward pass.
         progress: ``True`` for a progress bar, or a callable on (done, in all).
+
+    Examples:
+        >>> made = fei.methods.create("saliency")(model, images, 1)
+        >>> alike = fei.metrics.classifier_randomization(model, "saliency", images, target=1, maps=made)
+        >>> tuple(alike.correlation.shape)
+        (2,)
     """
 
     target: Target

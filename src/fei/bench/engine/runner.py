@@ -98,6 +98,13 @@ class RunOptions(TypedDict, total=False):
         choose: Is given the units that lack scores, and says which of them are computed, in which order, and with which
             of these scores; it may go by what has come so far. Without, all are.
         on_outcome: Called with what came of each unit.
+
+    Examples:
+        >>> plan = fei.bench.load_plan("plan.toml")
+        >>> fei.bench.run(plan, "a seventh", device="cpu", on_outcome=lambda outcome: print(outcome.item)).done
+        a.png
+        b.png
+        2
     """
 
     engine: str | Engine
