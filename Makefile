@@ -3,6 +3,7 @@
 # make quick  lints and runs the tests that answer soonest, within a minute; make quick TESTS=tests/test_x.py that file alone
 # make test-elsewhere  runs the tests as other machines would: other instructions, memory, place, user, order, load
 # make lint   lints and type-checks
+# make docs   builds the documentation site into build/site, and follows every link of it; minutes the first time
 # make bench  measures speed, prints the tables and writes docs/performance.md; about an hour
 # make study  computes what is missing of the study and writes docs/results.md; hours
 # make kill   kills benchmark runs at random moments, twenty times, and compares the tables
@@ -27,6 +28,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-versio
 REQUIREMENTS := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 INSTALLED := $(VENV)/.installed-$(REQUIREMENTS)
 INSTALLED_TEST := $(VENV)/.installed-test-$(REQUIREMENTS)
+INSTALLED_DOCS := $(VENV)/.installed-docs-$(REQUIREMENTS)
 
 # Version managers leave commands on the PATH that only fail, so each candidate is run before it is believed.
 CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
@@ -36,7 +38,7 @@ USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[
 JOBS := 2
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --durations 15
 
-.PHONY: demo test every-test quick test-elsewhere lint bench study kill fuzz soak load mutate coverage release clean
+.PHONY: demo test every-test quick test-elsewhere lint docs bench study kill fuzz soak load mutate coverage release clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
@@ -63,6 +65,11 @@ lint: $(INSTALLED_TEST)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Material's advertisement of other programs is not for readers of a build's output.
+docs: $(INSTALLED_DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	$(BIN)/python docs/site/check.py build/site
 
 bench: $(INSTALLED_TEST)
 	$(BIN)/python benchmarks/run.py
@@ -109,4 +116,9 @@ $(INSTALLED): | $(VENV)/.created
 $(INSTALLED_TEST): | $(VENV)/.created
 	@echo "Installing fei and its test tools into $(VENV) ..."
 	@$(PIP_INSTALL) --editable '.[test]'
+	@touch $@ $(INSTALLED)
+
+$(INSTALLED_DOCS): | $(VENV)/.created
+	@echo "Installing fei and what builds its documentation into $(VENV) ..."
+	@$(PIP_INSTALL) --editable '.[docs]'
 	@touch $@ $(INSTALLED)

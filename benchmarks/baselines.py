@@ -1,7 +1,7 @@
 """Every method on SqueezeNet and eight photographs: the table of docs/methods.md, and the picture of all maps.
 
     python benchmarks/baselines.py [--methods …] [--maps FOLDER] [--table]
-    python benchmarks/baselines.py --figure NETWORK --photo DEMO --maps FOLDER
+    python benchmarks/baselines.py --figure NETWORK --photo DEMO --maps FOLDER [--methods …]
 
 Results go to benchmarks/results/baselines.jsonl; a second run computes only what is missing. Maps are kept in the named
 folder, for the picture.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,14 +92,14 @@ def table(results: Results) -> str:
     return "\n".join(lines)
 
 
-def figure(network: str, demo: str, folder: Path) -> Path:
-    """All maps on one of scikit-image's photographs, in the order of the registry."""
+def figure(network: str, demo: str, folder: Path, names: Sequence[str]) -> Path:
+    """Maps on one of scikit-image's photographs."""
     from fei.report.comparison import grid
     from fei.report.drawing import photo as picture
 
     model = load(network)
     x = model.preprocess(demo_image(demo))[None]
-    planes = {name: kept_map(model, x, network, demo, name, folder)[0][0, 0].numpy() for name in available()}
+    planes = {name: kept_map(model, x, network, demo, name, folder)[0][0, 0].numpy() for name in names}
     path = IMAGES / f"methods-{network}.jpg"
     grid(picture(x[0]), planes, f"{network}: {model.label(int(model(x).argmax()))}").savefig(path)
     return path
@@ -114,7 +115,7 @@ def main() -> None:
     parser.add_argument("--photo", default="chelsea")
     options = parser.parse_args()
     if options.figure:
-        print(figure(options.figure, options.photo, options.maps))
+        print(figure(options.figure, options.photo, options.maps, options.methods.split(",")))
         return
     results = Results("baselines")
     if not options.table:

@@ -1,11 +1,13 @@
-"""The examples: their code runs, and the notebook is stored with its outputs."""
+"""The examples: their code runs, and one notebook is stored with its outputs."""
 
 import json
 import runpy
 from pathlib import Path
 
 import matplotlib
+import matplotlib.pyplot as plt
 import pytest
+import torch
 
 pytestmark = pytest.mark.slow
 
@@ -13,13 +15,12 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 NOTEBOOK = EXAMPLES / "explain.ipynb"
 
 
-@pytest.fixture(scope="module")
-def cells():
-    return [cell for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+def code_of(notebook):
+    return [cell for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
 
 
-def test_the_notebooks_code_runs(cells, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
+def execute(cells, **parameters):
+    """Run cells one after the other, with other values for what the first one sets."""
     before = matplotlib.get_backend()
     matplotlib.use("agg")
     names = {}
@@ -27,9 +28,21 @@ def test_the_notebooks_code_runs(cells, capsys, monkeypatch, tmp_path):
         for number, cell in enumerate(cells):
             exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
             if "parameters" in cell["metadata"].get("tags", ()):
-                names |= {"steps": 1, "trials": 1}
+                names |= parameters
     finally:
+        plt.close("all")
         matplotlib.use(before)
+    return names
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return code_of(NOTEBOOK)
+
+
+def test_the_notebooks_code_runs(cells, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
+    execute(cells, steps=1, trials=1)
     printed = capsys.readouterr().out
     assert printed.startswith("espresso: ")
     assert "fei-none: in " in printed
@@ -42,6 +55,22 @@ def test_the_notebook_was_executed_and_is_small(cells):
     assert not [output for output in outputs if output["output_type"] == "error"]
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
     assert NOTEBOOK.stat().st_size < 1_500_000
+
+
+def test_the_first_map(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    names = execute(code_of(EXAMPLES / "first_map.ipynb"), steps=1)
+    assert tuple(names["again"].maps.shape) == (1, 1, 224, 224)
+    assert capsys.readouterr().out.startswith("tiger cat ")
+
+
+def test_a_network_of_ones_own(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    names = execute(code_of(EXAMPLES / "own_network.ipynb"), steps=8)
+    assert "right on 100%" in capsys.readouterr().out
+    assert torch.equal(names["loaded"](names["images"]), names["model"](names["images"]))
+    on, off = (names["result"].maps[:, 0][chosen].mean() for chosen in (names["where"], ~names["where"]))
+    assert on > off + 0.1  # the map is about the disc
 
 
 def test_the_library_beside_captum(capsys):

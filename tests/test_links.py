@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     page
-    for pattern in ("*.md", "docs/*.md", "examples/*.md", "studies/*.md", "benchmarks/*.md", "reliability/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "studies/*.md", "benchmarks/*.md", "reliability/*.md")
     for page in ROOT.glob(pattern)
 )
 LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")

@@ -197,6 +197,7 @@ def test_published_protocols_are_what_the_documentation_says(name):
     fields = [says[field] for field in ("score", "area", "order", "top_class_only", "per_value")]
     assert (replacement, *fields) == PUBLISHED[name]
     assert f"{says['name']}/{says['version']}" == says["id"] == name
+    assert " at 0x" not in str(says)  # the same words in every process
 
 
 def test_published_levels_by_hand():

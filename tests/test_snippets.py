@@ -25,7 +25,7 @@ from fei.models import Classifier
 from fei.models.sources import import_torchvision
 
 PROJECT = Path(__file__).parents[1]
-PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 # Pages that need more than a network and images: a test of their own, here or where their networks are trained.
 OWN_TEST = ("audit.md", "bench.md", "beyond-one-label.md")
 PLAN = """

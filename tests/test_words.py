@@ -35,7 +35,7 @@ def files() -> Iterator[Path]:
     yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))
     for folder in FOLDERS:
         for file in sorted((ROOT / folder).rglob("*.*")):
-            if file.suffix in {".py", ".md", ".toml"} or file.name == "explain.ipynb":
+            if file.suffix in {".py", ".md", ".toml"} or file.suffix == ".ipynb":
                 yield file
 
 

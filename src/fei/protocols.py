@@ -37,7 +37,12 @@ Order = Callable[[Tensor, str, int, int], Tensor]
 
 @dataclass(frozen=True)
 class Quantiles:
-    """n = round(q·total), half to even, for both curves: deletion replaces the top n, insertion the bottom n."""
+    """n = round(q·total), half to even, for both curves: deletion replaces the top n, insertion the bottom n.
+
+    Examples:
+        >>> fei.protocols.Quantiles((0.1, 0.5))(100, 10)
+        ([10, 50], [10, 50])
+    """
 
     values: tuple[float, ...]
 
@@ -55,14 +60,24 @@ class Quantiles:
 
 
 def rows(total: int, width: int) -> tuple[list[int], list[int]]:
-    """At each step as many as an image row is wide, end points included."""
+    """At each step as many as an image row is wide, end points included.
+
+    Examples:
+        >>> fei.protocols.rows(9, 3)
+        ([0, 3, 6, 9], [0, 3, 6, 9])
+    """
     counts = [*range(0, total, width), total]
     return counts, counts
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """`steps` intervals of ceil(total/steps) in order of rank: 0 to all replaced, or, inserting, all to 0 replaced."""
+    """`steps` intervals of ceil(total/steps) in order of rank: 0 to all replaced, or, inserting, all to 0 replaced.
+
+    Examples:
+        >>> fei.protocols.Intervals(4)(10, 5)
+        ([0, 1, 4, 7, 10], [0, 3, 6, 9, 10])
+    """
 
     steps: int
 
@@ -78,9 +93,18 @@ class Intervals:
 
 @dataclass(frozen=True)
 class WithoutStart:
-    """Another schedule without its first, unperturbed point."""
+    """Another schedule without its first, unperturbed point.
+
+    Examples:
+        >>> fei.protocols.WithoutStart(fei.protocols.rows)(9, 3)
+        ([3, 6, 9], [3, 6, 9])
+    """
 
     levels: Levels
+
+    def __repr__(self) -> str:
+        name = getattr(self.levels, "__name__", repr(self.levels))  # of a function not where it is in memory
+        return f"WithoutStart({name})"
 
     def __call__(self, total: int, width: int) -> tuple[list[int], list[int]]:
         """Counts for insertion and deletion."""
@@ -92,18 +116,33 @@ class WithoutStart:
 
 
 def jittered(values: Tensor, digest: str, seed: int, channels: int) -> Tensor:
-    """Equal values in a random order that depends on the image and the seed alone."""
+    """Equal values in a random order that depends on the image and the seed alone.
+
+    Examples:
+        >>> fei.protocols.jittered(torch.tensor([1.0, 3.0, 2.0]), "digest", seed=0, channels=3).tolist()
+        [1, 2, 0]
+    """
     shuffled = torch.randperm(len(values), generator=generator_for(seed, digest, "ties")).to(values.device)
     return shuffled[values[shuffled].argsort(descending=True, stable=True)]
 
 
 def reversed_argsort(values: Tensor, digest: str, seed: int, channels: int) -> Tensor:
-    """RISE's ``flip(argsort(map))``: of equal values the last in raster order comes first."""
+    """RISE's ``flip(argsort(map))``: of equal values the last in raster order comes first.
+
+    Examples:
+        >>> fei.protocols.reversed_argsort(torch.tensor([1.0, 2.0, 2.0]), "digest", seed=0, channels=3).tolist()
+        [2, 1, 0]
+    """
     return values.argsort(stable=True).flip(0)
 
 
 def raster(values: Tensor, digest: str, seed: int, channels: int) -> Tensor:
-    """Equal values in raster order."""
+    """Equal values in raster order.
+
+    Examples:
+        >>> fei.protocols.raster(torch.tensor([1.0, 2.0, 2.0]), "digest", seed=0, channels=3).tolist()
+        [1, 2, 0]
+    """
     return values.argsort(descending=True, stable=True)
 
 
@@ -112,13 +151,22 @@ def numpy_per_value(values: Tensor, digest: str, seed: int, channels: int) -> Te
 
     The repetition makes every value a tied one, and NumPy's default sort orders ties by the processor's vector
     instructions: two machines may give one map two scores.
+
+    Examples:
+        >>> fei.protocols.numpy_per_value(torch.tensor([1.0, 2.0]), "digest", seed=0, channels=1).tolist()
+        [1, 0]
     """
     repeated = np.tile(values.cpu().numpy(), channels)
     return torch.from_numpy(np.argsort(-repeated)).to(values.device)
 
 
 def raster_per_value(values: Tensor, digest: str, seed: int, channels: int) -> Tensor:
-    """Equal values in raster order, the channels of a pixel one after the other; the same on every machine."""
+    """Equal values in raster order, the channels of a pixel one after the other; the same on every machine.
+
+    Examples:
+        >>> fei.protocols.raster_per_value(torch.tensor([1.0, 2.0]), "digest", seed=0, channels=2).tolist()
+        [1, 3, 0, 2]
+    """
     return values.repeat(channels).argsort(descending=True, stable=True)
 
 
@@ -126,7 +174,12 @@ def raster_per_value(values: Tensor, digest: str, seed: int, channels: int) -> T
 
 
 def rise_blur(images: Tensor, model: nn.Module) -> Tensor:
-    """RISE's blur: scipy's gaussian_filter (σ = 5) of an 11×11 impulse as kernel, zero padding, in normalised space."""
+    """RISE's blur: scipy's gaussian_filter (σ = 5) of an 11×11 impulse as kernel, zero padding, in normalised space.
+
+    Examples:
+        >>> fei.protocols.rise_blur(images, model).shape == images.shape
+        True
+    """
     need("The protocol rise", "bench", "scipy")
     from scipy.ndimage import gaussian_filter
 
@@ -139,12 +192,22 @@ def rise_blur(images: Tensor, model: nn.Module) -> Tensor:
 
 
 def input_minimum(images: Tensor, model: nn.Module) -> Tensor:
-    """The smallest value of each image, whichever channel it is in."""
+    """The smallest value of each image, whichever channel it is in.
+
+    Examples:
+        >>> torch.equal(fei.protocols.input_minimum(images, model)[:, 0, 0, 0], images.amin((1, 2, 3)))
+        True
+    """
     return images.amin((1, 2, 3), keepdim=True).expand_as(images)
 
 
 def zeros(images: Tensor, model: nn.Module) -> Tensor:
-    """Zero in the network's input space, whatever that is."""
+    """Zero in the network's input space, whatever that is.
+
+    Examples:
+        >>> fei.protocols.zeros(images, model).any().item()
+        False
+    """
     return torch.zeros_like(images)
 
 
@@ -153,7 +216,15 @@ Replacement = Callable[[Tensor, nn.Module], Tensor]
 
 @dataclass(frozen=True)
 class Averaged:
-    """Several replacements, the same ones for both curves: each point of a curve is the mean over all of them."""
+    """Several replacements, the same ones for both curves: each point of a curve is the mean over all of them.
+
+    Examples:
+        >>> both = fei.protocols.Averaged((fei.protocols.zeros, fei.protocols.input_minimum))
+        >>> import dataclasses
+        >>> mine = dataclasses.replace(fei.protocols.get("fei-paper"), name="mine", replacement=both)
+        >>> fei.metrics.insertion(model, images, maps, protocol=mine).protocol
+        'mine/1'
+    """
 
     makers: tuple[Replacement, ...]
 
@@ -163,6 +234,10 @@ class LeftOut:
     """Nothing stands in: patches are left out of the sequence of a transformer, before its first block.
 
     What is ranked and counted is then patches, by the mean of the map over each; see `fei.core.dropping`.
+
+    Examples:
+        >>> isinstance(fei.protocols.get("token-drop").replacement, fei.protocols.LeftOut)
+        True
     """
 
 
@@ -170,17 +245,32 @@ class LeftOut:
 
 
 def plain_mean(scores: Tensor, fractions: Tensor) -> Tensor:
-    """The mean over the points (paper, equations 1 and 2)."""
+    """The mean over the points (paper, equations 1 and 2).
+
+    Examples:
+        >>> fei.protocols.plain_mean(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])).item()
+        0.5
+    """
     return scores.mean(-1)
 
 
 def trapezoid(scores: Tensor, fractions: Tensor) -> Tensor:
-    """The area under the curve over the replaced fractions; these span 1 where the end points are included."""
+    """The area under the curve over the replaced fractions; these span 1 where the end points are included.
+
+    Examples:
+        >>> fei.protocols.trapezoid(torch.tensor([1.0, 1.0, 0.0]), torch.tensor([0.0, 0.5, 1.0])).item()
+        0.75
+    """
     return torch.trapezoid(scores, fractions.to(scores))
 
 
 def unit_steps(scores: Tensor, fractions: Tensor) -> Tensor:
-    """The trapezoid with steps of length 1: it grows with their number."""
+    """The trapezoid with steps of length 1: it grows with their number.
+
+    Examples:
+        >>> fei.protocols.unit_steps(torch.tensor([1.0, 1.0, 0.0]), torch.tensor([0.0, 0.5, 1.0])).item()
+        1.5
+    """
     return torch.trapezoid(scores, dx=1.0)
 
 
@@ -204,6 +294,11 @@ class Protocol:
         top_class_only: Whether only the model's top class may be scored.
         per_value: Whether single values of C·H·W are replaced instead of pixels.
         caution: What a reader of its scores has to know; empty where there is nothing.
+
+    Examples:
+        >>> protocol = fei.protocols.get("rise")
+        >>> protocol.id, protocol.top_class_only, protocol.drops_tokens
+        ('rise/1', True, False)
     """
 
     name: str
@@ -269,12 +364,22 @@ _BY_ID = {protocol.id: protocol for protocol in _PUBLISHED}
 
 
 def available() -> list[str]:
-    """The ids of the published protocols."""
+    """The ids of the published protocols.
+
+    Examples:
+        >>> fei.protocols.available()[:2]
+        ['fei-paper/1', 'held-out/1']
+    """
     return list(_BY_ID)
 
 
 def get(protocol: str | Protocol) -> Protocol:
-    """A protocol by id, or by name alone for its newest version; a protocol is handed back."""
+    """A protocol by id, or by name alone for its newest version; a protocol is handed back.
+
+    Examples:
+        >>> fei.protocols.get("quantus-pixelflipping").id  # the newest version
+        'quantus-pixelflipping/2'
+    """
     if isinstance(protocol, Protocol):
         return protocol
     versions = [p for p in _PUBLISHED if protocol in (p.id, p.name)]
@@ -286,12 +391,23 @@ def get(protocol: str | Protocol) -> Protocol:
 
 
 def default_protocol(reference: ReferenceSpec) -> str:
-    """What maps are measured under where nobody says: with references they were not optimised with, unless told R."""
+    """What maps are measured under where nobody says: with references they were not optimised with, unless told R.
+
+    Examples:
+        >>> fei.protocols.default_protocol(None), fei.protocols.default_protocol("black")
+        ('held-out', 'fei-paper')
+    """
     return "held-out" if reference is None else "fei-paper"
 
 
 def describe(protocol: str | Protocol) -> dict[str, Any]:
-    """The fields of a protocol as plain words, for tables and records."""
+    """The fields of a protocol as plain words, for tables and records.
+
+    Examples:
+        >>> told = fei.protocols.describe("torchcam")
+        >>> told["levels"], told["area"]
+        ('Intervals(steps=20)', 'trapezoid')
+    """
 
     def word(value: Any) -> Any:
         if isinstance(value, tuple):

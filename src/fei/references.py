@@ -37,6 +37,12 @@ class Reference:
             (another photograph, one of `fei.data.demo_image`); a mixture has several of them with "+" between, as in
             "color+blur".
         resample: Draw a fresh one for each mask at each optimisation step; where the kind is random, or a mixture.
+
+    Examples:
+        >>> fei.Reference("blur")
+        Reference(kind='blur', resample=False)
+        >>> str(fei.Reference.of("color+clouds:resample"))
+        'color+clouds:resample'
     """
 
     kind: str = "color"
@@ -84,6 +90,11 @@ class References:
         digests: Their digests, see `image_digest`.
         model: The network: its `pixel_range` and `mean`, if it has them, say what its input space is.
         seed: Seed of the random kinds.
+
+    Examples:
+        >>> made = fei.references.References("black", images, ["a", "b"], model, seed=0)
+        >>> tuple(made.values.shape), made.values.any().item()
+        ((2, 3, 1, 1), False)
     """
 
     def __init__(
@@ -188,6 +199,11 @@ def clouds(shape: Sequence[int], generator: torch.Generator) -> Tensor:
 
     So do the spectra of photographs (Field 1987). The deviation of a pixel from the colour is .22, before what leaves
     [0, 1] is cut off, and channels correlate at .6.
+
+    Examples:
+        >>> drawn = fei.references.clouds((3, 8, 8), torch.Generator().manual_seed(0))
+        >>> tuple(drawn.shape), bool((drawn >= 0).all() and (drawn <= 1).all())
+        ((3, 8, 8), True)
     """
     channels, height, width = shape
     rows, columns = torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width)
@@ -203,7 +219,12 @@ def clouds(shape: Sequence[int], generator: torch.Generator) -> Tensor:
 
 
 def smooth_noise(size: Sequence[int], generator: torch.Generator) -> Tensor:
-    """Normal random numbers (H, W) blurred by a Gaussian of σ = 16/224 of the longer side, as smooth as a CAM."""
+    """Normal random numbers (H, W) blurred by a Gaussian of σ = 16/224 of the longer side, as smooth as a CAM.
+
+    Examples:
+        >>> tuple(fei.references.smooth_noise((8, 8), torch.Generator().manual_seed(0)).shape)
+        (8, 8)
+    """
     sigma = 16 / 224 * max(size)
     noise = torch.randn(tuple(size), dtype=torch.float64, generator=generator)
     return gaussian_blur(noise[None, None], sigma, round(3 * sigma))[0, 0]
@@ -216,12 +237,22 @@ def _is_real(values: object) -> bool:
 
 
 def pixel_range(model: nn.Module) -> tuple[float, float] | None:
-    """The lowest and highest value of a pixel in a network's input space, if that is known."""
+    """The lowest and highest value of a pixel in a network's input space, if that is known.
+
+    Examples:
+        >>> fei.references.pixel_range(model), fei.references.pixel_range(model.network)
+        ((0.0, 1.0), None)
+    """
     return getattr(model, "pixel_range", None)
 
 
 def mean_colour(images: Tensor, model: nn.Module) -> Tensor:
-    """The mean colour of a network whose input space is known, (1, C, 1, 1), for images of as many channels."""
+    """The mean colour of a network whose input space is known, (1, C, 1, 1), for images of as many channels.
+
+    Examples:
+        >>> tuple(fei.references.mean_colour(images, model).shape)
+        (1, 3, 1, 1)
+    """
     colour = torch.as_tensor(model.mean).to(images).reshape(1, -1, 1, 1)
     if colour.shape[1] != images.shape[1]:
         raise InputError(
@@ -235,6 +266,10 @@ def normalised_zero(images: Tensor, model: nn.Module) -> Tensor:
     """Zero in the network's normalised space: its mean colour if it takes pixels, 0 if it takes normalised input.
 
     The middle of the pixels' range stands for a mean colour that is not known.
+
+    Examples:
+        >>> fei.references.normalised_zero(images, model.network).any().item()  # it takes what it takes: zero is zero
+        False
     """
     known = pixel_range(model)
     if known is None:
@@ -248,6 +283,10 @@ def another_photograph(images: Tensor, model: nn.Module) -> Tensor:
     """For each image one of the install's photographs, another than the image itself, whatever the seed.
 
     Where the input space is not known, each channel gets the image's own mean and spread.
+
+    Examples:
+        >>> fei.references.another_photograph(images, model).shape == images.shape
+        True
     """
     known, drawn = pixel_range(model), []
     for image in images:
@@ -286,7 +325,12 @@ def _unlike(names: Sequence[str], image: Tensor) -> Tensor:
 
 
 def blur(images: Tensor) -> Tensor:
-    """Images blurred with an 11×11 Gaussian of σ = 5, edges repeated."""
+    """Images blurred with an 11×11 Gaussian of σ = 5, edges repeated.
+
+    Examples:
+        >>> torch.allclose(fei.references.blur(torch.ones(1, 3, 16, 16)), torch.ones(1, 3, 16, 16))  # one colour stays
+        True
+    """
     return gaussian_blur(images, 5.0, 5, torch.float32)
 
 
@@ -301,6 +345,12 @@ def gaussian_blur(
         reach: How many pixels on each side of its centre it covers.
         precision: What its values are computed in; that of the images if not given.
         edges: What is around the images: "replicate", their own edges, or "constant", zeros.
+
+    Examples:
+        >>> point = torch.zeros(1, 1, 9, 9)
+        >>> point[..., 4, 4] = 1
+        >>> round(fei.references.gaussian_blur(point, sigma=1.0, reach=3).sum().item(), 3)
+        1.0
     """
     offsets = torch.arange(-reach, reach + 1, dtype=precision or images.dtype, device=images.device)
     kernel = torch.exp(-(offsets**2) / (2 * sigma**2))

@@ -22,6 +22,12 @@ class Remembered:
         sentences: The recommendation in words.
         report: Where the audit's report is.
         finished: When it was made.
+
+    Examples:
+        >>> from fei.auditing import Remembered
+        >>> kept = Remembered("0f", "gradcam", {}, ("Take gradcam.", "It passes."), "audit.html", "2026-01-02T03:04:05")
+        >>> kept.note()
+        'The method was chosen by the audit of this network of 2026-01-02: Take gradcam.'
     """
 
     fingerprint: str
@@ -50,6 +56,11 @@ def last_audit(fingerprint: str, spec: str) -> Remembered:
 
     Raises:
         InputError: If there is none, or it recommends nothing.
+
+    Examples:
+        >>> fei.auditing.last_audit("a network that nobody audited", "net.py:net")
+        Traceback (most recent call last):
+        fei.errors.InputError: There is no audit of this network that could choose the method; make one with: ...
     """
     text = read_own(_name(fingerprint))
     try:

@@ -40,6 +40,11 @@ class Audit:
         computed: Steps that were computed now; the others were there already.
         seconds: How long it took.
         finished: When it ended.
+
+    Examples:
+        >>> found = fei.audit("net.py:net", "imagefolder:classes", methods=["gradcam", "random"], require="class")
+        >>> found.page.name, sorted(found.methods)
+        ('audit.html', ['gradcam', 'random'])
     """
 
     recommended: str | None

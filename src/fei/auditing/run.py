@@ -88,6 +88,11 @@ def audit(
     Raises:
         InputError: If there are too few images, all of one class, the network is at chance on them, or the budget is
             too short for a single method.
+
+    Examples:
+        >>> found = fei.audit("net.py:net", "imagefolder:classes", methods=["gradcam", "random"], require="class")
+        >>> found.verdict("random", "class").answer
+        'fail'
     """
     started, seconds = clock() if started is None else started, budget_seconds(budget)
     deadline = started + seconds - max(_RESERVE[0], _RESERVE[1] * seconds)

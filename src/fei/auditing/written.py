@@ -60,6 +60,11 @@ def junit(audit: Audit, method: str | None) -> str:
     Args:
         audit: The audit.
         method: The method; the recommended one if None.
+
+    Examples:
+        >>> found = fei.audit("net.py:net", "imagefolder:classes", methods=["gradcam", "random"], require="class")
+        >>> fei.auditing.junit(found, "random").splitlines()[1].startswith('<testsuite name="fei audit" tests="1"')
+        True
     """
     name = method or audit.recommended
     unmet = audit.unmet(method)

@@ -49,6 +49,11 @@ class Unit:
         boxes: Where the object is, in pixels of the image.
         seed: Of the reference and of whatever is random.
         scores: The score groups that are wanted.
+
+    Examples:
+        >>> (first, *_) = fei.bench.expand(fei.bench.load_plan("plan.toml"))
+        >>> first.kind, first.item, first.seed
+        ('map', 'a.png', 0)
     """
 
     kind: str
@@ -96,6 +101,12 @@ class Outcome:
         curves: The curves behind insertion and deletion.
         groups: The score groups that are complete by this.
         map: Where the plan keeps maps, the map (H, W); of a sanity check those of all stages, the original first.
+
+    Examples:
+        >>> seen = []
+        >>> _ = fei.bench.run(fei.bench.load_plan("plan.toml"), "a fourth", on_outcome=seen.append)
+        >>> seen[0].status, seen[0].method
+        ('done', 'saliency')
     """
 
     key: str
@@ -135,6 +146,10 @@ def expand(plan: Plan) -> Iterator[Unit]:
 
     Yields:
         The units, those that cannot be computed (an unreadable image, say) included.
+
+    Examples:
+        >>> [unit.item for unit in fei.bench.expand(fei.bench.load_plan("plan.toml"))]
+        ['a.png', 'b.png']
     """
     from fei.bench.plan.catalog import Catalog
 

@@ -32,6 +32,11 @@ def explain_func(
         device: Quantus passes it on. The model's own device decides; this one serves models without parameters.
         batch_size: Rows in one forward pass.
         options: The method's options.
+
+    Examples:
+        >>> found = fei.compat.quantus.explain_func(model, images.numpy(), [0, 1], method="gradcam")
+        >>> type(found).__name__, found.shape
+        ('ndarray', (2, 1, 16, 16))
     """
     parameter = next(model.parameters(), None)
     home = torch.device(device or "cpu") if parameter is None else parameter.device

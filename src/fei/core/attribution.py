@@ -81,6 +81,13 @@ class FEI:
         reference: R where a call gives no `baselines`, by name: "color" (the paper), "color:resample", …, see
             `fei.Reference`.
         tries: How many of an image's masks are tried at each step, in turns, where they share a field; all by default.
+
+    Examples:
+        >>> explainer = fei.FEI(model, steps=2)
+        >>> tuple(explainer.attribute(images).shape)
+        (2, 1, 16, 16)
+        >>> fei.FEI(model, "vm", quantiles=(0.3, 0.7), steps=2).explain(images, target=1).alphas.shape[1]
+        2
     """
 
     multiplies_by_inputs = False

@@ -34,6 +34,11 @@ class Matching:
         keep: What is kept of the original activation h.
         home: The way home from that and h̃, with memory it may use for it; ``None`` where `keep` gives it already, as
             h̃ plays no part.
+
+    Examples:
+        >>> from fei.core.clipgrad import VALUE
+        >>> VALUE.home(torch.tensor([2.0]), torch.tensor([3.0]), None)  # from 3 back to 2
+        tensor([-1.])
     """
 
     keep: Callable[[Tensor], Tensor]
@@ -47,6 +52,12 @@ class Block:
     Attributes:
         guard: What ρ is held against, from the way home, which may be overwritten.
         clip: What is left of ρ, from ρ and the guard, in the given memory or in new one.
+
+    Examples:
+        >>> from fei.core.clipgrad import RISE
+        >>> guard = RISE.guard(torch.tensor([-1.0, 1.0]))  # the first must not rise
+        >>> RISE.clip(torch.tensor([5.0, 5.0]), guard, None)
+        tensor([0., 5.])
     """
 
     guard: Callable[[Tensor], Tensor]
@@ -101,7 +112,13 @@ BOTH = Block(lambda home: home, _homeward)
 
 @dataclass(frozen=True)
 class Rule:
-    """One row of the table: what is compared, and what is blocked."""
+    """One row of the table: what is compared, and what is blocked.
+
+    Examples:
+        >>> from fei.core.clipgrad import BINARY, RULES, BOTH, Rule
+        >>> Rule(BINARY, BOTH).constrains, RULES["none"].constrains
+        (True, False)
+    """
 
     matching: Matching | None = None
     block: Block = BOTH
@@ -169,6 +186,12 @@ def clip_gradient(grad: Tensor, reference: Tensor, activation: Tensor, rule: str
 
     Returns:
         A new tensor shaped like `grad`, without a graph of its own; with "none", `grad` itself.
+
+    Examples:
+        >>> gradient, original = torch.tensor([-1.0, -1.0]), torch.tensor([0.0, 2.0])
+        >>> now = torch.tensor([1.0, 1.0])  # the first neuron is above what it was, the second below
+        >>> fei.clip_gradient(gradient, original, now, "vm")  # this gradient would raise both: only the second may
+        tensor([-0., -1.])
     """
     chosen = get_rule(rule)
     for name, value in (("grad", grad), ("reference", reference), ("activation", activation)):

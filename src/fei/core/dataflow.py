@@ -330,7 +330,14 @@ def _module_names(model: nn.Module, tracer: _Tracer, outputs: dict[tuple[str, in
 
 
 def trace(model: nn.Module, inputs: Tensor) -> tuple[Flow, Any]:
-    """Run `model` once on `inputs` and return its data flow and its output."""
+    """Run `model` once on `inputs` and return its data flow and its output.
+
+    Examples:
+        >>> from fei.core.dataflow import trace
+        >>> flow, output = trace(model, images[:1])
+        >>> torch.equal(output, model(images[:1]))
+        True
+    """
     tracer = _Tracer()
     outputs: dict[tuple[str, int], Call] = {}
     with torch.enable_grad(), uncompiled(), _module_names(model, tracer, outputs):

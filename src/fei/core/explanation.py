@@ -55,6 +55,15 @@ class Explanation:
         trace: How φ and the area went.
         config: Settings, clip sites, versions, chunk shape, thread count, image digests.
         evidence: How much of the score the masks keep, against chance; ``None`` where it was not asked for.
+
+    Examples:
+        >>> result = fei.FEI(model, "vm", steps=2).explain(images[:1])
+        >>> tuple(result.maps.shape), tuple(result.alphas.shape)  # a map, and a mask for each of five quantiles
+        ((1, 1, 16, 16), (1, 5, 1, 16, 16))
+        >>> result.save("cat.safetensors").name
+        'cat.safetensors'
+        >>> torch.equal(fei.Explanation.load("cat.safetensors").maps, result.maps)
+        True
     """
 
     maps: Tensor

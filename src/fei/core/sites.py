@@ -36,6 +36,13 @@ class Site:
         key: The torch function call that makes the value.
         activation: Whether the value comes out of a pointwise activation; elsewhere "inactive" just means ≤ 0.
         units: How many units one image has there; 0 if that is not known.
+
+    Examples:
+        >>> from fei.core.dataflow import trace
+        >>> from fei.core.sites import find_sites
+        >>> (first, *_) = find_sites(model, trace(model, images[:1])[0])
+        >>> first.name, first.index, first.activation
+        ('network.2', 0, True)
     """
 
     name: str
@@ -68,6 +75,13 @@ def find_sites(model: nn.Module, flow: Flow, select: SiteSelection = "auto", res
             predicate that keeps some of the "auto" sites.
         residual: For a convolution whose value goes into an addition unactivated: "branch" clips that value,
             "post_add" the sum (after its activation, if it has one), "both" clips both.
+
+    Examples:
+        >>> from fei.core.dataflow import trace
+        >>> from fei.core.sites import find_sites
+        >>> flow, _ = trace(model, images[:1])
+        >>> [site.name for site in find_sites(model, flow)]
+        ['network.2', 'network.5']
     """
     share = _SHARE.fullmatch(select) if isinstance(select, str) else None
     patterns: list[Call] = []

@@ -29,6 +29,11 @@ class Item:
         boxes: Where the object is, in pixels of the upright image. The annotations of ImageNet, CUB-200-2011 and PASCAL
             VOC know nothing of the EXIF orientation: of the few photographs that have one, the boxes fit the image as
             stored.
+
+    Examples:
+        >>> first = fei.data.load("imagefolder:classes")[0]
+        >>> first.id, first.label, first.boxes
+        ('bright/0.png', 0, ())
     """
 
     path: Path
@@ -50,6 +55,13 @@ class Dataset(Sequence[Item]):
 
     Raises:
         InputError: If two items have the same id.
+
+    Examples:
+        >>> data = fei.data.load("imagefolder:classes")
+        >>> data
+        Dataset('imagefolder:classes', 8 images, 2 classes, 0 problems)
+        >>> len(data.sample(3, seed=1))
+        3
     """
 
     spec: str

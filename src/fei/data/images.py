@@ -55,6 +55,11 @@ def read_image(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) ->
     Raises:
         InputError: If there is no such file, or it may not be read.
         DataError: If the file is not an image, is damaged, or is larger than `MAX_FILE_BYTES` or `max_pixels`.
+
+    Examples:
+        >>> picture = fei.data.read_image("photos/a.png")
+        >>> picture.mode, picture.size
+        ('RGB', (20, 20))
     """
     file = Path(path)
     with _open_file(file) as stream:
@@ -72,6 +77,10 @@ def demo_image(name: str = "chelsea") -> Image.Image:
 
     Raises:
         InputError: If there is no image of that name.
+
+    Examples:
+        >>> fei.data.demo_image("chelsea").size
+        (451, 300)
     """
     files = {file.stem: file for file in sorted(_PHOTOGRAPHS.iterdir()) if file.suffix in (".png", ".jpg")}
     if name not in files:

@@ -111,6 +111,13 @@ class Task:
         seed: Of whatever is random.
         rows: Rows in one forward pass, for methods that make many from an image.
         advance: To be told what share of the work on these images is done.
+
+    Examples:
+        >>> class Score(fei.methods.Baseline):
+        ...     def maps(self, task):  # the score of each image, the same for each of its pixels
+        ...         return task.phi(task.run(task.images))[:, None, None].expand(-1, *task.images.shape[2:])
+        >>> torch.equal(Score()(model, images, target=1)[:, 0, 0, 0], model(images)[:, 1])
+        True
     """
 
     survey: Survey
@@ -190,7 +197,22 @@ class Task:
 
 
 def checked(default: Any, check: Callable[[str, Any], object]) -> Any:
-    """The field of an option whose value is looked at by `check`, which is called with the name and the value."""
+    """The field of an option whose value is looked at by `check`, which is called with the name and the value.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> def small(name, value):
+        ...     if value > 9:
+        ...         raise ValueError(f"{name} is too large")
+        >>> @dataclass
+        ... class Constant(fei.methods.Baseline):
+        ...     value: int = fei.methods.checked(1, small)
+        ...     def maps(self, task):
+        ...         return torch.full_like(task.images[:, 0], self.value)
+        >>> Constant(value=10)
+        Traceback (most recent call last):
+        ValueError: value is too large
+    """
     return field(default=default, metadata={"check": check})
 
 
@@ -210,6 +232,14 @@ class Baseline(abc.ABC):
         version: Raised when the same options give another map than before: it is part of the configuration, and so of
             the keys of a benchmark's units, and no stale score is taken over.
         package: The package that brings it as a plug-in, with its version; part of the configuration, too.
+
+    Examples:
+        >>> class Contrast(fei.methods.Baseline):
+        ...     def maps(self, task):
+        ...         grey = task.images.mean(1)
+        ...         return (grey - grey.mean((1, 2), keepdim=True)).abs()
+        >>> tuple(Contrast()(model, images).shape)
+        (2, 1, 16, 16)
     """
 
     score: Score = "logit"

@@ -25,7 +25,16 @@ _Result = TypeVar("_Result")
 def called_with(
     arguments: Callable[_P, _Arguments],
 ) -> Callable[[Callable[[_Self, _Arguments], _Result]], Callable[Concatenate[_Self, _P], _Result]]:
-    """Decorate a method that is written as ``f(self, call)``, so that callers pass what `call` is made from."""
+    """Decorate a method that is written as ``f(self, call)``, so that callers pass what `call` is made from.
+
+    Examples:
+        >>> class Mean:
+        ...     @fei.methods.called_with(fei.methods.MethodCall)
+        ...     def __call__(self, call):
+        ...         return call.inputs.mean(1, keepdim=True)
+        >>> tuple(Mean()(model, images, target=0).shape)
+        (2, 1, 16, 16)
+    """
 
     def decorate(method: Callable[[_Self, _Arguments], _Result]) -> Callable[Concatenate[_Self, _P], _Result]:
         @functools.wraps(method)
@@ -52,6 +61,11 @@ class MethodCall:
         generator: Supplies the seed of whatever is random.
         batch_size: Rows in one forward pass.
         progress: ``True`` for a progress bar, or a callable on (done, total).
+
+    Examples:
+        >>> call = fei.methods.MethodCall(model, images, "bright")
+        >>> call.target, call.batch_size
+        (1, None)
     """
 
     model: nn.Module
@@ -71,7 +85,14 @@ class MethodCall:
 
 
 class Method(Protocol):
-    """What every attribution method can be called as."""
+    """What every attribution method can be called as.
+
+    Examples:
+        >>> def seen(method: fei.methods.Method) -> tuple[int, ...]:
+        ...     return tuple(method(model, images, target=None, batch_size=2).shape)
+        >>> seen(fei.methods.create("saliency"))
+        (2, 1, 16, 16)
+    """
 
     @called_with(MethodCall)
     def __call__(self, call: MethodCall) -> Tensor:

@@ -21,6 +21,11 @@ class Option:
         type: What it takes, as the signature says it.
         default: Its default; of FEI's, ``None`` stands for what the preset says.
         help: What it is, from the docstring.
+
+    Examples:
+        >>> (samples, *_) = fei.methods.describe("rise").options
+        >>> samples.name, samples.default, samples.parse("500")
+        ('samples', 4000, 500)
     """
 
     name: str

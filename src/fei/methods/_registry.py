@@ -42,6 +42,13 @@ class Entry:
             find the class, the layers and what can be computed faster.
         source: Who described it first, and where.
         load: Imports its code.
+
+    Examples:
+        >>> entry = fei.methods.describe("smoothgrad")
+        >>> entry.family, entry.source
+        ('gradient', 'Smilkov et al. 2017, arXiv:1706.03825')
+        >>> [option.name for option in entry.options]
+        ['samples', 'noise', 'score']
     """
 
     name: str
@@ -205,13 +212,23 @@ _PLUGINS = Plugins("fei.methods", "method", lambda: _ENTRIES, _plugged)
 
 
 def available(pattern: str = "*") -> list[str]:
-    """The names of the methods, those of plug-ins last, optionally only those a wildcard pattern matches."""
+    """The names of the methods, those of plug-ins last, optionally only those a wildcard pattern matches.
+
+    Examples:
+        >>> fei.methods.available("*cam*")[:3]
+        ['gradcam', 'gradcam++', 'layercam']
+    """
     _PLUGINS.tell()
     return [name for name in (*_ENTRIES, *_PLUGINS.found()) if fnmatch(name, pattern)]
 
 
 def describe(name: str) -> Entry:
-    """The registry's entry of a method, or of what a "package.module:object" string names."""
+    """The registry's entry of a method, or of what a "package.module:object" string names.
+
+    Examples:
+        >>> fei.methods.describe("gradcam").cost
+        '1 + 1'
+    """
     if not isinstance(name, str):
         raise InputError(f"A method is known by its name, not by a {type(name).__name__}; see fei.methods.available().")
     if ":" in name:
@@ -226,13 +243,24 @@ def describe(name: str) -> Entry:
 
 
 def is_control(name: str) -> bool:
-    """Whether a method is there to be beaten: one that never looks at the network, or FEI without its constraint."""
+    """Whether a method is there to be beaten: one that never looks at the network, or FEI without its constraint.
+
+    Examples:
+        >>> fei.methods.is_control("edges"), fei.methods.is_control("gradcam")
+        (True, False)
+    """
     entry = _ENTRIES.get(name.lower())
     return entry is not None and (entry.family == "chance" or entry.name == "fei-none")
 
 
 def create(name: str, **options: Any) -> Method:
-    """A method by name, with its options."""
+    """A method by name, with its options.
+
+    Examples:
+        >>> method = fei.methods.create("rise", samples=20)
+        >>> tuple(method(model, images, target=1).shape)
+        (2, 1, 16, 16)
+    """
     entry = describe(name)
     known = [option.name for option in entry.options]
     unknown = [option for option in options if option not in known and entry.family != "adapter"]

@@ -69,6 +69,13 @@ def as_method(obj: Any, **options: Any) -> Method:
 
     Raises:
         InputError: If `obj` is none of them or does not take these options.
+
+    Examples:
+        >>> method = fei.methods.as_method(lambda model, inputs, target: inputs.mean(1, keepdim=True))
+        >>> tuple(method(model, images).shape)
+        (2, 1, 16, 16)
+        >>> tuple(fei.methods.as_method("captum.attr:InputXGradient")(model, images).shape)
+        (2, 1, 16, 16)
     """
     source = obj if isinstance(obj, str) else _name(obj)
     if isinstance(obj, str):

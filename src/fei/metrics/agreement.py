@@ -25,6 +25,10 @@ def rank_correlation(a: Tensor, b: Tensor, absolute: bool = False) -> Tensor:
 
     Returns:
         ρ in [−1, 1], (N,).
+
+    Examples:
+        >>> fei.metrics.rank_correlation(maps, 2 * maps + 1).round(decimals=6).tolist()
+        [1.0, 1.0]
     """
     first, second = check_map_pair(a, b)
     if absolute:
@@ -48,6 +52,12 @@ def iou_at(a: Tensor, b: Tensor, fraction: float) -> Tensor:
 
     Returns:
         Overlap in [0, 1], (N,).
+
+    Examples:
+        >>> first = torch.tensor([[[[4.0, 3.0], [2.0, 1.0]]]])
+        >>> second = torch.tensor([[[[4.0, 1.0], [3.0, 2.0]]]])
+        >>> round(fei.metrics.iou_at(first, second, 0.5).item(), 3)  # one of three pixels
+        0.333
     """
     first, second = check_map_pair(a, b)
     pixels = first[0].numel()
@@ -72,6 +82,10 @@ def agreement_matrix(
     Returns:
         (N, K, K) for K methods in the order of `maps`, symmetric; its mean over the first dimension is the matrix of a
         dataset.
+
+    Examples:
+        >>> fei.metrics.agreement_matrix({"one": maps, "its negative": -maps}).mean(0).round().tolist()
+        [[1.0, -1.0], [-1.0, 1.0]]
     """
     if not isinstance(maps, Mapping):
         raise InputError(f"`maps` must be a dictionary of maps by the method's name; got {type(maps).__name__}.")

@@ -66,6 +66,12 @@ class BlackImage:
         gains: The highest φ(x̃) minus φ(x).
         redrawn: Draws that were thrown away, since the network saw the target in x or R, or R was black.
         dropped: Trials left out, since what the caller gave, or the network, left nothing to redraw.
+
+    Examples:
+        >>> method = fei.methods.create("fei-none", steps=2)
+        >>> found = fei.metrics.black_image(model, method, trials=2, black=torch.zeros(3, 16, 16))
+        >>> found.method, tuple(found.success.shape)
+        ('fei-none', (2,))
     """
 
     method: str
@@ -115,6 +121,12 @@ def black_image(
         generator: Supplies the seed (its initial seed); 0 without.
         batch_size: Rows in one forward pass.
         progress: ``True`` for a progress bar, or a callable on (trials done, in all).
+
+    Examples:
+        >>> method = fei.methods.create("fei-vm", steps=2)
+        >>> found = fei.metrics.black_image(model, method, trials=2, black=torch.zeros(3, 16, 16))
+        >>> found.trials, 0 <= found.rate <= 1
+        (2, True)
     """
     name, optimiser = optimisation_method(method)
     check_count("trials", trials)
@@ -189,6 +201,10 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
         (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n),
 
     z being the normal quantile of (1 + confidence) / 2. Unlike p ± z·√(p(1−p)/n) it has a width at p = 0 and p = 1.
+
+    Examples:
+        >>> [round(end, 2) for end in fei.metrics.wilson_interval(0, 20)]
+        [0.0, 0.16]
     """
     check_count("trials", trials)
     if not isinstance(successes, int) or not 0 <= successes <= trials:

@@ -21,6 +21,12 @@ def gini(maps: Tensor) -> Tensor:
 
     Returns:
         (N,).
+
+    Examples:
+        >>> point = torch.zeros(1, 1, 2, 2)
+        >>> point[..., 0, 0] = 1
+        >>> fei.metrics.gini(torch.cat([torch.ones(1, 1, 2, 2), point])).tolist()  # spread out evenly, and in one pixel
+        [0.0, 0.75]
     """
     sizes = check_map_batch(maps).flatten(1).abs().sort(1).values
     # scaled by the largest, which cancels: sums of very large or very small values stay finite and above zero
@@ -45,6 +51,11 @@ def rank_total_variation(maps: Tensor) -> Tensor:
 
     Returns:
         (N,); 0 for a map of one pixel.
+
+    Examples:
+        >>> smooth = torch.arange(64.0).reshape(1, 1, 8, 8)
+        >>> bool(fei.metrics.rank_total_variation(smooth) < fei.metrics.rank_total_variation(maps[:1, :, :8, :8]))
+        True
     """
     ranks = mean_ranks(check_map_batch(maps))
     steps = torch.cat([ranks.diff(dim=1).flatten(1), ranks.diff(dim=2).flatten(1)], 1).abs()

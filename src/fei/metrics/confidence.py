@@ -41,6 +41,10 @@ class MaskOptions(TypedDict, total=False):
         score: As in `fei.FEI`, "softmax" by default; the average drop is a share of it, so it must not be negative.
         generator: Supplies the seed of a random R; 0 without.
         batch_size: Rows in one forward pass.
+
+    Examples:
+        >>> tuple(fei.metrics.average_drop(model, images, maps, reference="blur", batch_size=2).shape)
+        (2,)
     """
 
     reference: ReferenceSpec
@@ -69,6 +73,11 @@ def average_drop(
 
     Returns:
         (N,), from 0 to 1.
+
+    Examples:
+        >>> drop = fei.metrics.average_drop(model, images, maps)
+        >>> bool((drop >= 0).all() and (drop <= 1).all())
+        True
     """
     full, masked = _masked_confidence(model, inputs, maps, target, **options)
     if (full < 0).any() or (masked < 0).any():
@@ -85,6 +94,11 @@ def average_increase(
 
     Arguments, masks and paper as for `average_drop`; the mean over images, times 100, is the published "increase in
     confidence" in per cent. An undecided image, Y = O, counts as no increase.
+
+    Examples:
+        >>> increase = fei.metrics.average_increase(model, images, maps)  # 0 or 1 per image
+        >>> set(increase.tolist()) <= {0.0, 1.0}
+        True
     """
     full, masked = _masked_confidence(model, inputs, maps, target, **options)
     return (full < masked).double()
@@ -127,6 +141,11 @@ def road(
 
     Returns:
         A `Curve`: `scores` (N, P) at each percentile, `auc` (N,) their plain mean.
+
+    Examples:
+        >>> curve = fei.metrics.road(model, images, maps, percentiles=(20, 50))
+        >>> tuple(curve.scores.shape), curve.higher_is_better
+        ((2, 2), False)
     """
     if order not in ("morf", "lerf"):
         raise InputError(

@@ -30,6 +30,11 @@ class Cost:
             CPU the growth of the process's largest resident memory so far: 0 where the call needs no more than
             something earlier in the process did, so compare methods in fresh processes. ``None`` where the system
             does not tell (Windows).
+
+    Examples:
+        >>> _, cost = fei.metrics.measure_cost(model, lambda: model(images))
+        >>> cost.forwards, cost.backwards, cost.seconds > 0
+        (2, 0, True)
     """
 
     forwards: int
@@ -50,6 +55,11 @@ def measure_cost(model: nn.Module, call: Callable[[], Result]) -> tuple[Result, 
 
     Returns:
         What the call returned, and its cost.
+
+    Examples:
+        >>> found, cost = fei.metrics.measure_cost(model, lambda: fei.methods.create("saliency")(model, images))
+        >>> cost.forwards, cost.backwards
+        (2, 2)
     """
     tensor = next(model.parameters(), next(model.buffers(), None))
     device = torch.device("cpu") if tensor is None else tensor.device

@@ -18,6 +18,13 @@ class Curve:
         protocol: Id of the protocol.
         ties: Share of pixels whose map value another pixel has too, (N,).
         higher_is_better: Whether a larger `auc` means a more faithful map.
+
+    Examples:
+        >>> curve = fei.metrics.insertion(model, images, maps, protocol="fei-paper")
+        >>> [round(share, 1) for share in curve.fractions.tolist()]
+        [0.1, 0.3, 0.5, 0.7, 0.9]
+        >>> curve.higher_is_better, curve.ties.tolist()
+        (True, [0.0, 0.0])
     """
 
     fractions: Tensor

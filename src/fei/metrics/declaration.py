@@ -45,6 +45,13 @@ class Subject:
         batch_size: Rows in one forward pass.
         protocol: Under which the metrics are measured, for those that need one.
         method: What made the map, for metrics that ask it for others.
+
+    Examples:
+        >>> one = fei.metrics.Subject(
+        ...     model, images[:1], maps[:1], target=0, boxes=(), layers=None, seed=0, batch_size=None
+        ... )
+        >>> tuple(fei.metrics.insertion(*one.given, **one.options).auc.shape)
+        (1,)
     """
 
     model: nn.Module
@@ -95,6 +102,12 @@ class Metric:
         detail: Whether the page of a run tells it of single images alone.
         version: Raised when the number changes its meaning: runs then measure its group again and store it under
             another name, "pointing-2", so that no stale number is taken for it.
+
+    Examples:
+        >>> def brightest(subject):
+        ...     return subject.maps.amax((1, 2, 3))
+        >>> fei.metrics.Metric("brightest", "highest value", None, measure=brightest).name
+        'brightest'
     """
 
     name: str
@@ -171,7 +184,12 @@ _PLUGINS = Plugins("fei.metrics", "metric", lambda: own(), _plugged)
 
 
 def declared() -> dict[str, Metric]:
-    """All metrics by their names, those of plug-ins last."""
+    """All metrics by their names, those of plug-ins last.
+
+    Examples:
+        >>> fei.metrics.declared()["insertion"].title
+        'insertion'
+    """
     _PLUGINS.tell()
     return _all()
 
@@ -189,6 +207,10 @@ def describe(name: str, protocol: str = "") -> Metric:
 
     Raises:
         InputError: If there is no such metric.
+
+    Examples:
+        >>> fei.metrics.describe("deletion").higher_is_better
+        False
     """
     found = [metric for metric in own().values() if name in (metric.name, metric.score)]
     found = found or [metric for metric in _PLUGINS.found().values() if name in (metric.name, metric.score)]
@@ -205,7 +227,12 @@ def _unknown(name: str, names: Iterable[str]) -> InputError:
 
 
 def groups() -> dict[str, tuple[Metric, ...]]:
-    """The groups of metrics that can be measured on a map."""
+    """The groups of metrics that can be measured on a map.
+
+    Examples:
+        >>> [metric.name for metric in fei.metrics.groups()["localization"]]
+        ['pointing_game', 'energy_pointing_game']
+    """
     found: dict[str, tuple[Metric, ...]] = {}
     for metric in _all().values():
         if metric.measure is not None:
@@ -218,6 +245,10 @@ def group_of(name: str) -> str:
 
     Raises:
         InputError: If there is none that can be measured on a map.
+
+    Examples:
+        >>> fei.metrics.group_of("insertion") == fei.metrics.group_of("deletion")
+        True
     """
     known = groups()
     if name in known:

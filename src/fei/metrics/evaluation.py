@@ -35,6 +35,11 @@ class Evaluation:
         internal_curves: The same at each point of the insertion curve but its ends, (N, points).
         target: The scored class of each image.
         forwards: Rows that passed the network for these numbers, per image.
+
+    Examples:
+        >>> found = fei.metrics.evaluate(model, images, maps)
+        >>> found.insertion.protocol, found.target.tolist()
+        ('held-out/1', [2, 2])
     """
 
     insertion: Curve
@@ -63,6 +68,11 @@ class PassOptions(TypedDict, total=False):
         relevance: Whether to measure the inside also with each unit weighted by what it has to say about the class,
             |h·∂φ/∂h| on the image itself. It takes one pass forwards and backwards more.
         on_output: Called with the network's output on each batch: originals, then their perturbed rows in order.
+
+    Examples:
+        >>> inside = fei.metrics.internal(model, images, maps, protocol="fei-fine", relevance=True)
+        >>> tuple(inside["network.5"].relevant_cosine.shape)
+        (2,)
     """
 
     protocol: str | Protocol | None
@@ -78,6 +88,10 @@ class CurveOptions(PassOptions, total=False):
     """What `insertion`, `deletion` and `evaluate` take by name: besides, a score in place of the protocol's.
 
     The id of the protocol then carries a note of it.
+
+    Examples:
+        >>> fei.metrics.insertion(model, images, maps, protocol="fei-paper", reference="blur", score="logit").protocol
+        'fei-paper/1+score=logit'
     """
 
     score: Score | None
@@ -94,6 +108,11 @@ def insertion(
         maps: Their attribution maps (N, 1, H, W).
         target: As in `fei.FEI.explain`; ``None`` for the model's top class.
         options: See `CurveOptions`.
+
+    Examples:
+        >>> curve = fei.metrics.insertion(model, images, maps, protocol="fei-paper")
+        >>> curve.protocol, tuple(curve.scores.shape)
+        ('fei-paper/1', (2, 5))
     """
     return Passes(model, inputs, maps, target, ["insertion"], [], **options).measure().curve("insertion")
 
@@ -101,7 +120,13 @@ def insertion(
 def deletion(
     model: nn.Module, inputs: Tensor, maps: Tensor, target: Target = None, **options: Unpack[CurveOptions]
 ) -> Curve:
-    """φ as the most important pixels are replaced: V_Del, lower is better; arguments as for `insertion`."""
+    """φ as the most important pixels are replaced: V_Del, lower is better; arguments as for `insertion`.
+
+    Examples:
+        >>> up = fei.metrics.deletion(model, images, maps, protocol="fei-paper").auc
+        >>> torch.allclose(up, fei.metrics.insertion(model, images, -maps, protocol="fei-paper").auc)
+        True
+    """
     return Passes(model, inputs, maps, target, ["deletion"], [], **options).measure().curve("deletion")
 
 
@@ -128,6 +153,11 @@ def internal(
     Returns:
         For each layer MSE, cosine and Pearson, with `relevance` the weighted two, and where a layer holds tokens MSE
         and cosine of the class token and of the patches, each (N,).
+
+    Examples:
+        >>> inside = fei.metrics.internal(model, images, maps)
+        >>> {layer: tuple(found.cosine.shape) for layer, found in inside.items()}
+        {'network.2': (2,), 'network.5': (2,)}
     """
     return Passes(model, inputs, maps, target, ["insertion"], layers, **options).measure().internal()
 
@@ -144,6 +174,13 @@ def evaluate(
     """Insertion, deletion and internal faithfulness; every perturbed image passes the network once.
 
     Arguments as for `insertion` and `internal`.
+
+    Examples:
+        >>> found = fei.metrics.evaluate(model, images, maps, target=1)
+        >>> found.insertion.auc.shape == found.deletion.auc.shape == (2,)
+        True
+        >>> list(found.internal)
+        ['network.2', 'network.5']
     """
     run = Passes(model, inputs, maps, target, ["insertion", "deletion"], layers, **options).measure()
     return Evaluation(

@@ -36,6 +36,13 @@ class GridPointing:
         classes: The class of each cell, (M, size²).
         photographs: The number of the photograph in each cell.
         mosaics: The images, (M, C, H, W).
+
+    Examples:
+        >>> network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
+        >>> colours = torch.eye(4)[:, :, None, None].expand(4, 4, 8, 8)
+        >>> found = fei.metrics.grid_pointing_game(network, "random", colours, confidence=0.4)
+        >>> found.chance, sorted(found.classes[0].tolist()), tuple(found.mosaics.shape)
+        (0.25, [0, 1, 2, 3], (1, 4, 8, 8))
     """
 
     energy: Tensor
@@ -79,6 +86,14 @@ def grid_pointing_game(
         generator: Supplies the seed of the draws (0 without) and of the method.
         batch_size: Rows in one forward pass.
         progress: ``True`` for a progress bar, or a callable on (done, in all).
+
+    Examples:
+        >>> network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
+        >>> colours = torch.eye(4)[:, :, None, None].expand(4, 4, 8, 8)  # four pictures, each of its own class
+        >>> def brightness(model, inputs, target):
+        ...     return torch.stack([image[one][None] for image, one in zip(inputs, target)])
+        >>> fei.metrics.grid_pointing_game(network, brightness, colours, confidence=0.4).energy.tolist()
+        [[1.0, 1.0, 1.0, 1.0]]
     """
     x, rows = check_call(model, inputs, batch_size)
     check_count("size", size, 2)

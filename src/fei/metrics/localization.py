@@ -37,6 +37,12 @@ def pointing_game(maps: Tensor, objects: Objects, tolerance: float = 15) -> Tens
 
     Returns:
         A share for each image, (N,); 0 or 1 where the maximum is one pixel.
+
+    Examples:
+        >>> point = torch.zeros(1, 1, 8, 8)
+        >>> point[0, 0, 2, 3] = 1
+        >>> fei.metrics.pointing_game(point, [(3, 2, 5, 4)], tolerance=0).tolist()
+        [1.0]
     """
     m = check_map_batch(maps)
     check_size("tolerance", tolerance)
@@ -63,6 +69,10 @@ def energy_pointing_game(maps: Tensor, objects: Objects) -> Tensor:
 
     Returns:
         Shares in [0, 1], (N,).
+
+    Examples:
+        >>> fei.metrics.energy_pointing_game(torch.ones(1, 1, 8, 8), [(0, 0, 4, 8)]).tolist()
+        [0.5]
     """
     m = check_map_batch(maps)
     # scaled by the maximum, which cancels: the sum of very large or very small values stays finite and above zero

@@ -54,6 +54,11 @@ class Randomization:
             for constant ones; a constant map and another have rank correlation 0, and the constant one is scaled to 0.
         targets: The explained class of each image, −1 where `target` was a callable.
         mode: "cascading" or "independent".
+
+    Examples:
+        >>> found = fei.metrics.cascading_randomization(model, "edges", images)  # which never looks at the network
+        >>> found.similarity["spearman"].round().tolist()
+        [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     """
 
     layers: list[str]
@@ -89,6 +94,11 @@ def cascading_randomization(
         generator: Supplies the seed of the new weights (0 without) and of the method.
         batch_size: Rows in one forward pass.
         progress: ``True`` for a progress bar, or a callable on (done, in all).
+
+    Examples:
+        >>> found = fei.metrics.cascading_randomization(model, "saliency", images)
+        >>> found.layers
+        ['network.8', 'network.4', 'network.0']
     """
     if mode not in MODES:
         raise InputError(f"Unknown mode {mode!r}; choose one of {', '.join(MODES)}.")
@@ -142,6 +152,12 @@ class StageOptions(TypedDict, total=False):
         generator: Supplies the seed of the new weights (0 without) and of the method.
         batch_size: Rows in one forward pass.
         progress: ``True`` for a progress bar, or a callable on (done, in all).
+
+    Examples:
+        >>> made = fei.methods.create("saliency")(model, images, 1)
+        >>> alike = fei.metrics.classifier_randomization(model, "saliency", images, target=1, maps=made)
+        >>> tuple(alike.correlation.shape)
+        (2,)
     """
 
     target: Target
@@ -223,6 +239,10 @@ def map_similarity(originals: Tensor, others: Tensor) -> dict[str, Tensor]:
     Args:
         originals: Maps (N, 1, H, W), at least 7×7.
         others: As many maps of the same size.
+
+    Examples:
+        >>> {name: values.round().tolist() for name, values in fei.metrics.map_similarity(maps, maps).items()}
+        {'ssim': [1.0, 1.0], 'spearman': [1.0, 1.0], 'spearman_abs': [1.0, 1.0], 'hog': [1.0, 1.0]}
     """
     need("The similarity of maps", "bench", "skimage")
     from skimage.feature import hog

@@ -57,6 +57,10 @@ def infidelity(
 
     Returns:
         (N,).
+
+    Examples:
+        >>> tuple(fei.metrics.infidelity(model, images, maps, samples=3).shape)
+        (2,)
     """
     metrics = _captum_metrics()
     check_count("samples", samples)
@@ -114,6 +118,11 @@ def max_sensitivity(
 
     Returns:
         (N,). A map of zeros has norm 1 here, so that its sensitivity is the norm of the change.
+
+    Examples:
+        >>> found = fei.metrics.max_sensitivity(model, fei.methods.create("saliency"), images, samples=2)
+        >>> bool((found >= 0).all())
+        True
     """
     metrics = _captum_metrics()
     check_count("samples", samples)

@@ -26,6 +26,11 @@ class Similarity:
         cls_cosine: The cosine likewise.
         patch_mse: Of the patches' tokens alone; ``None`` where the layer holds no tokens.
         patch_cosine: The cosine likewise.
+
+    Examples:
+        >>> inside = fei.metrics.internal(model, images, maps)["network.5"]
+        >>> bool((inside.mse > 0).all()), bool((inside.cosine <= 1).all())
+        (True, True)
     """
 
     mse: Tensor

@@ -26,6 +26,13 @@ class Summary:
         n: How many images.
         low: Lower end of the bootstrap interval of the mean; NaN for a single image.
         high: Its upper end.
+
+    Examples:
+        >>> mean = fei.metrics.Mean()
+        >>> mean.update([1.0, 3.0])
+        >>> found = mean.compute()
+        >>> found.mean, found.n, found.low <= 2 <= found.high
+        (2.0, 2, True)
     """
 
     mean: float
@@ -43,12 +50,12 @@ class Mean:
         resamples: Bootstrap samples.
         seed: Of the bootstrap alone.
 
-    Example::
-
-        mean = Mean()
-        for images in batches:
-            mean.update(fei.metrics.gini(method(model, images)))
-        mean.compute()
+    Examples:
+        >>> mean = fei.metrics.Mean()
+        >>> for batch in ([0.1, 0.2], [0.3]):
+        ...     mean.update(batch)
+        >>> round(mean.compute().mean, 3)
+        0.2
     """
 
     def __init__(self, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> None:
@@ -87,6 +94,11 @@ def bootstrap_interval(
 
     Returns:
         Lower and upper end.
+
+    Examples:
+        >>> low, high = fei.metrics.bootstrap_interval([0.2, 0.4, 0.6], resamples=100)
+        >>> 0.2 <= low <= 0.4 <= high <= 0.6
+        True
     """
     _check_interval(level, resamples)
     if not isinstance(seed, int) or seed < 0:

@@ -40,6 +40,11 @@ class Likeness:
         correlation: Spearman's ρ over the pixels, (N,); 1 where a map is flat.
         flat: Whether more than half of one of the maps is tied, (N,). A map that ranks little is like no other, which
             is no sign of sensitivity.
+
+    Examples:
+        >>> alike = fei.metrics.class_sensitivity(model, "saliency", images).runner_up
+        >>> tuple(alike.correlation.shape), alike.flat.tolist()
+        ((2,), [False, False])
     """
 
     correlation: Tensor
@@ -56,6 +61,11 @@ class ClassSensitivity:
         targets: The explained class of each image, (N,).
         random_class: The class drawn for each image.
         runner_up_class: The most probable class of each but the explained one.
+
+    Examples:
+        >>> found = fei.metrics.class_sensitivity(model, "saliency", images)
+        >>> bool((found.runner_up_class != found.targets).all())
+        True
     """
 
     random: Likeness
@@ -73,6 +83,11 @@ class Stability:
         correlation: Mean of Spearman's ρ over all pairs of variants, (N,); a constant map has 0 with any other.
         agreement: ρ of each pair, (N, K, K).
         variants: The K seeds and references.
+
+    Examples:
+        >>> found = fei.metrics.stability(model, "random", images, seeds=3)
+        >>> tuple(found.agreement.shape), bool((found.correlation < 0.5).all())
+        ((2, 3, 3), True)
     """
 
     correlation: Tensor
@@ -90,6 +105,11 @@ class ComplexityRise:
         after: Entropy of that of the map for the randomised network.
         flat: Whether more than half of one of the two maps is tied: random weights may leave a deep network without
             normalisation so little signal that there is no map to speak of.
+
+    Examples:
+        >>> found = fei.metrics.emprt(model, "saliency", images)
+        >>> torch.allclose(found.rise, (found.after - found.before) / found.before)
+        True
     """
 
     rise: Tensor
@@ -107,6 +127,10 @@ class WeightSensitivity:
         cascade: The mean over all stages; lower is better. A map counts as flat where one of the stages does.
         complexity: After all layers, see `emprt`.
         layers: The names of the layers that each stage took the weights of, beside those before it.
+
+    Examples:
+        >>> fei.metrics.weight_sensitivity(model, "saliency", images, stages=2).layers
+        [['network.8'], ['network.4', 'network.0']]
     """
 
     classifier: Likeness
@@ -143,6 +167,11 @@ def class_sensitivity(
         generator: Supplies the seed of the draw (0 without) and of the method.
         batch_size: Rows in one forward pass.
         progress: ``True`` for a progress bar, or a callable on (done, in all).
+
+    Examples:
+        >>> found = fei.metrics.class_sensitivity(model, "edges", images)  # the same map for every class
+        >>> found.runner_up.correlation.round().tolist()
+        [1.0, 1.0]
     """
     x, rows = check_call(model, inputs, batch_size)
     attribute = attribution(method, reference, generator, rows)
@@ -195,6 +224,10 @@ def stability(
         generator: Supplies the first seed; 0 without.
         batch_size: Rows in one forward pass.
         progress: ``True`` for a progress bar, or a callable on (done, in all).
+
+    Examples:
+        >>> fei.metrics.stability(model, "saliency", images).correlation.round().tolist()  # nothing is drawn at random
+        [1.0, 1.0]
     """
     x, rows = check_call(model, inputs, batch_size)
     check_count("seeds", seeds)
@@ -231,6 +264,10 @@ def classifier_randomization(
         method: A name, a method, or any callable on (model, inputs, target) that returns maps (N, 1, H, W).
         inputs: Images (N, C, H, W).
         options: See `fei.metrics.randomization.StageOptions`.
+
+    Examples:
+        >>> fei.metrics.classifier_randomization(model, "edges", images).correlation.round().tolist()
+        [1.0, 1.0]
     """
     staged = maps_by_stage(model, method, inputs, lambda layers: [layers[:1]], **options)
     return _likeness(staged.maps[0], staged.maps[1])
@@ -249,6 +286,10 @@ def emprt(model: nn.Module, method: AnyMethod, inputs: Tensor, **options: Unpack
         method: A name, a method, or any callable on (model, inputs, target) that returns maps (N, 1, H, W).
         inputs: Images (N, C, H, W).
         options: See `fei.metrics.randomization.StageOptions`.
+
+    Examples:
+        >>> fei.metrics.emprt(model, "edges", images).rise.tolist()
+        [0.0, 0.0]
     """
     staged = maps_by_stage(model, method, inputs, lambda layers: [layers], **options)
     return _complexity_rise(*staged.maps)
@@ -268,6 +309,11 @@ def weight_sensitivity(
         inputs: Images (N, C, H, W).
         stages: How many, at least two; fewer where there are fewer layers.
         options: See `fei.metrics.randomization.StageOptions`.
+
+    Examples:
+        >>> found = fei.metrics.weight_sensitivity(model, "edges", images, stages=2)
+        >>> found.cascade.correlation.round().tolist()  # it never looks at the weights
+        [1.0, 1.0]
     """
     check_count("stages", stages, 2)
 

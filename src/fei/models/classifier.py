@@ -67,6 +67,15 @@ class Classifier(nn.Module):
 
     Raises:
         InputError: If one of these does not fit the others or the network.
+
+    Examples:
+        >>> from torch import nn
+        >>> network = nn.Sequential(nn.Conv2d(3, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+        >>> model = fei.models.Classifier(
+        ...     network, mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2), input_size=16, labels=["cat", "dog"]
+        ... )
+        >>> model.label(1), tuple(model.preprocess(fei.data.demo_image()).shape)
+        ('dog', (3, 16, 16))
     """
 
     pixel_range: ClassVar[tuple[float, float]] = (0.0, 1.0)

@@ -60,6 +60,10 @@ def colorize(attribution: NDArray[Any], span: tuple[float, float] | None = None)
 
     Raises:
         InputError: If it is no map, or holds values that are not finite.
+
+    Examples:
+        >>> fei.report.colorize(maps[0, 0].numpy()).shape
+        (16, 16, 3)
     """
     values = _checked_map(attribution)
     places = _stretched(values) if span is None else ((values - span[0]) / (span[1] - span[0])).clip(0, 1)
@@ -68,7 +72,12 @@ def colorize(attribution: NDArray[Any], span: tuple[float, float] | None = None)
 
 
 def map_image(attribution: NDArray[Any]) -> Image.Image:
-    """The colours of a map as an image to save."""
+    """The colours of a map as an image to save.
+
+    Examples:
+        >>> fei.report.map_image(maps[0, 0].numpy()).size
+        (16, 16)
+    """
     return Image.fromarray(colorize(attribution))
 
 
@@ -92,6 +101,11 @@ def overlay(
 
     Raises:
         InputError: If the two do not fit, or the opacity is outside [0, 1].
+
+    Examples:
+        >>> picture = fei.report.photo(images[0])
+        >>> bool((fei.report.overlay(picture, maps[0, 0].numpy(), opacity=0) == picture).all())
+        True
     """
     if not 0 <= opacity <= 1:
         raise InputError(f"The opacity is {opacity}; give a number from 0 (the photograph) to 1 (the map).")
@@ -145,6 +159,11 @@ def photo(image: Tensor) -> Pixels:
 
     Raises:
         InputError: If it has another shape.
+
+    Examples:
+        >>> picture = fei.report.photo(images[0])
+        >>> picture.shape, str(picture.dtype)
+        ((16, 16, 3), 'uint8')
     """
     if image.ndim != 3 or not image.numel():
         raise InputError(f"The image has the shape {tuple(image.shape)}; give one image (C, H, W).")
@@ -186,6 +205,10 @@ def panel(
 
     Returns:
         A figure to save; it belongs to no window and needs no closing.
+
+    Examples:
+        >>> photograph = fei.report.photo(images[0])
+        >>> fei.report.panel(photograph, maps[0, 0].numpy(), headline="A map", details="of noise").savefig("map.png")
     """
     blended = overlay(image, attribution, opacity, span=span)
     cell_height = _CELL * image.shape[0] / image.shape[1]
@@ -253,6 +276,10 @@ def figure(explanation: Explanation, labels: Sequence[str] | None = None) -> Fig
 
     Returns:
         A figure to save or, as the last value of a notebook's cell, to see.
+
+    Examples:
+        >>> result = fei.FEI(model, "vm", steps=2).explain(images[:1])
+        >>> fei.report.figure(result, model.labels).savefig("result.png")
     """
     rows, masks = explanation.alphas.shape[:2]
     image_height, image_width = explanation.maps.shape[-2:]

@@ -57,6 +57,11 @@ def collect(
 
     Returns:
         One `Shown` per image.
+
+    Examples:
+        >>> comparison = fei.service.collect(model, images, ["gradcam", "edges"], target=1, names=["one", "two"])
+        >>> [panel.method for panel in comparison[0].panels]
+        ['gradcam', 'edges']
     """
     seen = _looks(classifier, images, names)
     found: dict[str, Found] = dict(methods) if isinstance(methods, Mapping) else {

@@ -55,6 +55,12 @@ class Inquiry:
         progress: ``True`` for a progress bar per method, or a callable on (done, total) of the method that runs.
         tell: Is told in a few words what happens next.
         told: What a reader should know besides, such as who chose the method.
+
+    Examples:
+        >>> inquiry = fei.service.Inquiry.of(fei.service.Request.of("net.py:net?mean=none", ["gradcam"]))
+        >>> seen = fei.service.look(inquiry.model, "photos/a.png")
+        >>> inquiry.find("gradcam", seen)
+        Panel('gradcam', 16 × 16)
     """
 
     model: nn.Module

@@ -42,6 +42,11 @@ class Look:
         guesses: The best classes.
         seconds: What one pass of the network took.
         whole: All of the image, made smaller, where the network saw only a part.
+
+    Examples:
+        >>> seen = fei.service.look(model, images[:1], name="noise")
+        >>> [guess.label for guess in seen.guesses][:1] == [model.label(int(seen.probabilities.argmax()))]
+        True
     """
 
     name: str
@@ -66,6 +71,11 @@ def look(model: nn.Module, image: ImageSource | Tensor, *, name: str | None = No
         InputError: If the network does not take files, or there is no such file.
         DataError: If the file cannot be read.
         ModelError: If the network does not say anything that can be used.
+
+    Examples:
+        >>> seen = fei.service.look(model, "photos/a.png")
+        >>> seen.name, seen.size, tuple(seen.inputs.shape)
+        ('a.png', (20, 20), (1, 3, 16, 16))
     """
     source = os.fspath(image) if isinstance(image, str | os.PathLike) else None
     if isinstance(image, Tensor):
@@ -123,6 +133,10 @@ def load_network(spec: str, device: torch.device) -> Classifier:
     Raises:
         InputError: If there is no such network.
         ModelError: If it cannot be loaded, or does not work.
+
+    Examples:
+        >>> fei.service.load_network("net.py:net", torch.device("cpu")).label(1)
+        'dark'
     """
     classifier = models.load(spec).to(device)
     count_classes(classifier, device)

@@ -52,6 +52,14 @@ def explanation_files(
 
     Returns:
         The record as plain data, and the contents of the files by their endings, the record's among them.
+
+    Examples:
+        >>> request = fei.service.Request.of("net.py:net?mean=none", ["gradcam"])
+        >>> inquiry = fei.service.Inquiry.of(request)
+        >>> seen = fei.service.look(inquiry.model, "photos/a.png")
+        >>> record, contents = fei.service.explanation_files(inquiry, request, seen, inquiry.find("gradcam", seen))
+        >>> sorted(contents), record["prediction"]["label"]
+        (['.json', '.map.npy', '.overlay.png'], 'bright')
     """
     record = make_record(inquiry, request, seen, found, image_path or str(seen.source))
     attribution = found.map.float().numpy()

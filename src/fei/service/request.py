@@ -32,6 +32,13 @@ class Request(BaseModel):
         protocol: How insertion and deletion are measured.
         layers: Where to look inside the network.
         stability: Whether maps are made once more with the next seed.
+
+    Examples:
+        >>> request = fei.service.Request.of("net.py:net", ["rise"], texts=["samples=20"], target="bright")
+        >>> request.methods
+        {'rise': {'samples': 20}}
+        >>> request.command("photo.jpg").split(" --seed")[0]
+        'fei explain photo.jpg --model net.py:net --method rise --target bright'
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -48,6 +48,11 @@ class RayEngine:
     Raises:
         InputError: If one of them is not such a number.
         PackageError: If Ray is not installed.
+
+    Examples:
+        >>> engine = fei.bench.RayEngine(workers=2, address="10.0.0.1:6379")  # nothing is started before the run
+        >>> engine.workers, engine.threads
+        (2, 1)
     """
 
     def __init__(

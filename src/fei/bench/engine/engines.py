@@ -19,7 +19,18 @@ from fei.errors import InputError
 
 
 class Engine(Protocol):
-    """Something that computes units."""
+    """Something that computes units.
+
+    Examples:
+        >>> class Patient:  # computes one unit after the other, and says so
+        ...     def run(self, units, context):
+        ...         for outcome in fei.bench.LocalEngine().run(units, context):
+        ...             print(outcome.item)
+        ...             yield outcome
+        >>> _ = fei.bench.run(fei.bench.load_plan("plan.toml"), "a fifth", engine=Patient())
+        a.png
+        b.png
+    """
 
     def run(self, units: Iterable[Unit], context: WorkerContext) -> Iterator[Outcome]:
         """Compute units.
@@ -46,6 +57,10 @@ class LocalEngine:
 
     Raises:
         InputError: If one of them is not such a number.
+
+    Examples:
+        >>> fei.bench.run(fei.bench.load_plan("plan.toml"), "a sixth", engine=fei.bench.LocalEngine(threads=1)).done
+        2
     """
 
     def __init__(self, workers: int = 0, threads: int | None = None) -> None:

@@ -39,6 +39,14 @@ class Pace:
         elapsed: Seconds since the first unit was handed out.
         rate: Units per second since the first was ready, so that loading does not count; 0 before the second is ready.
         left: Seconds that the rest will take at this rate; None while that is not known.
+
+    Examples:
+        >>> def tell(done: int, failed: int, total: int, pace: fei.bench.Pace) -> None:
+        ...     seen.append(pace.elapsed >= 0)
+        >>> seen = []
+        >>> _ = fei.bench.run(fei.bench.load_plan("plan.toml"), "a third", on_progress=tell)
+        >>> all(seen)
+        True
     """
 
     elapsed: float
@@ -60,6 +68,11 @@ class RunSummary:
         failed: Units of the plan without a result, those of earlier calls included.
         skipped: Units that were there already, or were taken over from elsewhere.
         seconds: How long it took.
+
+    Examples:
+        >>> found = fei.bench.run(fei.bench.load_plan("plan.toml"), "another")
+        >>> found.done, found.failed, found.skipped
+        (2, 0, 0)
     """
 
     done: int
@@ -85,6 +98,13 @@ class RunOptions(TypedDict, total=False):
         choose: Is given the units that lack scores, and says which of them are computed, in which order, and with which
             of these scores; it may go by what has come so far. Without, all are.
         on_outcome: Called with what came of each unit.
+
+    Examples:
+        >>> plan = fei.bench.load_plan("plan.toml")
+        >>> fei.bench.run(plan, "a seventh", device="cpu", on_outcome=lambda outcome: print(outcome.item)).done
+        a.png
+        b.png
+        2
     """
 
     engine: str | Engine
@@ -116,6 +136,10 @@ def run(plan: Plan, folder: str | Path, **options: Unpack[RunOptions]) -> RunSum
         InputError: If the folder holds another plan's run, another process works on it, or something that was asked
             for does not exist.
         DataError: If the disk is full, or files cannot be used.
+
+    Examples:
+        >>> fei.bench.run(fei.bench.load_plan("plan.toml"), "run").failed
+        0
     """
     with _begun(Path(folder), plan) as store, remembering():
         store.show_plan(plan)
@@ -139,6 +163,11 @@ def resume(folder: str | Path, plan: Plan | None = None, **options: Unpack[RunOp
     Raises:
         InputError: As for `run`.
         DataError: As for `run`.
+
+    Examples:
+        >>> _ = fei.bench.run(fei.bench.load_plan("plan.toml"), "run")
+        >>> fei.bench.resume("run").done  # nothing is left to do
+        0
     """
     with Store.open(Path(folder)) as store, remembering() if plan else named_by(f"The run in '{folder}'"):
         if plan is not None:

@@ -244,6 +244,17 @@ class Plan(_Part):
         metrics: What is measured.
         black_image: The black-image test, if wanted.
         sanity: The sanity check, if wanted.
+
+    Examples:
+        >>> plan = fei.bench.Plan.model_validate(
+        ...     {
+        ...         "name": "tiny",
+        ...         "pairs": [{"model": "net.py:net", "data": "photos"}],
+        ...         "methods": [{"name": "saliency"}],
+        ...     }
+        ... )
+        >>> plan.seeds, plan.methods[0].label
+        ((0,), 'saliency')
     """
 
     name: _Text
@@ -312,7 +323,12 @@ class Plan(_Part):
 
 
 def load_plan(path: str | Path) -> Plan:
-    """Read a plan from a TOML file; InputError, with the place of the mistake, if it cannot be used."""
+    """Read a plan from a TOML file; InputError, with the place of the mistake, if it cannot be used.
+
+    Examples:
+        >>> fei.bench.load_plan("plan.toml").name
+        'tiny'
+    """
     file = Path(path)
     try:
         with file.open("rb") as stream:

@@ -52,6 +52,14 @@ def write_report(store: Store, folder: Path | str, numbers: Numbers | None = Non
     Raises:
         InputError: If the folder cannot be written to.
         DataError: If the disk refuses.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from fei.bench.report import write_report
+        >>> _ = fei.bench.run(fei.bench.load_plan("plan.toml"), "run")
+        >>> with fei.bench.Store.open(Path("run"), readonly=True) as store:
+        ...     "report.md" in [file.name for file in write_report(store, "report")]
+        True
     """
     folder = Path(folder)
     for part in (folder, folder / "tables", folder / "figures"):

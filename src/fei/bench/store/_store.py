@@ -53,6 +53,13 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     Attributes:
         folder: Where the run is.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = fei.bench.run(fei.bench.load_plan("plan.toml"), "run")
+        >>> with fei.bench.Store.open(Path("run"), readonly=True) as store:
+        ...     sorted({row["metric"] for row in store.results()})
+        ['deletion', 'insertion', 'ties']
     """
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, lock: Lock | None) -> None:

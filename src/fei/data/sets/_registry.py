@@ -16,7 +16,12 @@ from fei.errors import InputError
 
 
 class SpecForm(NamedTuple):
-    """How a specification is written, and what it means."""
+    """How a specification is written, and what it means.
+
+    Examples:
+        >>> fei.data.available()[0]
+        SpecForm(form='path/to/image.jpg', description='one image')
+    """
 
     form: str
     description: str
@@ -42,7 +47,12 @@ _WORD = re.compile(r"([A-Za-z_]{2,}):(.*)", re.DOTALL)  # one letter would be a 
 
 
 def available() -> list[SpecForm]:
-    """How the data sets that `load` knows are written, each with a description."""
+    """How the data sets that `load` knows are written, each with a description.
+
+    Examples:
+        >>> [form for form, _ in fei.data.available()][-1]
+        'csv:FILE'
+    """
     return [*_PLAIN, *(SpecForm(f"{word}:{rest}", meaning) for word, (_, rest, meaning) in _SOURCES.items())]
 
 
@@ -59,6 +69,10 @@ def load(spec: str) -> Dataset:
     Raises:
         InputError: If the specification names nothing that exists.
         DataError: If the data set is there and cannot be used, or none of its images can be found.
+
+    Examples:
+        >>> [item.id for item in fei.data.load("photos")]
+        ['a.png', 'b.png']
     """
     word, rest = check_spec(spec)
     return _SOURCES[word][0](rest, spec) if word else load_path(spec, spec)
@@ -69,6 +83,10 @@ def check_spec(spec: str) -> tuple[str, str]:
 
     Raises:
         InputError: If the specification has no such form.
+
+    Examples:
+        >>> fei.data.check_spec("imagenet:data"), fei.data.check_spec("photos")
+        (('imagenet', 'data'), ('', 'photos'))
     """
     forms = ", ".join(form for form, _ in available())
     if not isinstance(spec, str) or not spec:

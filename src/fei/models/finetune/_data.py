@@ -30,6 +30,12 @@ def load_sets(data: str, test: str | None, seed: int) -> tuple[Dataset, Dataset 
         InputError: If one of them names nothing that exists, has no labels or other classes, or if they have
             images in common.
         DataError: If one cannot be used, or the first has fewer than two classes.
+
+    Examples:
+        >>> from fei.models.finetune import load_sets
+        >>> train, test = load_sets("imagefolder:classes", None, seed=0)
+        >>> len(train), test  # too few of each class to hold some out
+        (8, None)
     """
     train = load(data)
     if data.startswith("cub:") and folder_and_split(data.removeprefix("cub:"))[1] is None:

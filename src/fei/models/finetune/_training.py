@@ -25,7 +25,14 @@ from fei.models.finetune._whole import Training, TrainingSettings, train_whole
 from fei.models.structure import find_head, replace_head
 from fei.progress import Progress
 
-STEPS, EPOCHS, LR, BATCH_SIZE = 500, 20, 1e-5, 16
+STEPS = 500
+"""How often the objective of a new last layer is evaluated at most."""
+EPOCHS = 20
+"""Passes over the images with all weights at most."""
+LR = 1e-5
+"""The step size with all weights."""
+BATCH_SIZE = 16
+"""Images in one pass."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,12 @@ class Finetuned:
         best_epoch: The one whose weights these are; 0 for those before the first.
         interrupted: Whether Ctrl-C ended the training early; the network is then the best one so far.
         skipped: A sentence for each image that could not be read.
+
+    Examples:
+        >>> from fei.models.finetune import finetune
+        >>> found = finetune(fei.models.load("net.py:net?mean=none"), fei.data.load("imagefolder:classes"))
+        >>> found.images, found.trained_classes, found.epochs
+        (8, 2, 0)
     """
 
     classifier: Classifier
@@ -69,6 +82,11 @@ class Score:
         correct: On how many images its highest logit is that of the label.
         images: Of how many.
         skipped: A sentence for each image that could not be read.
+
+    Examples:
+        >>> from fei.models.finetune import Score
+        >>> Score(correct=3, images=4, skipped=()).accuracy
+        0.75
     """
 
     correct: int
@@ -134,6 +152,12 @@ def finetune(
         InputError: If an option is out of range, or the data set has no labels.
         DataError: If fewer than two classes have an image that can be read.
         ModelError: If the network cannot be copied, has no last layer that makes its logits, or computes NaN.
+
+    Examples:
+        >>> from fei.models.finetune import finetune
+        >>> found = finetune(fei.models.load("net.py:net?mean=none"), fei.data.load("imagefolder:classes"))
+        >>> found.classifier.label(0), found.accuracy
+        ('bright', 1.0)
     """
     _check_options(epochs, batch_size, seed, lr=lr, weight_decay=weight_decay)
     if lr is not None and not whole:
@@ -191,6 +215,12 @@ def measure(
     Raises:
         InputError: If the network is in training mode, or no image has a label.
         DataError: If no image can be read.
+
+    Examples:
+        >>> from fei.models.finetune import finetune, measure
+        >>> data = fei.data.load("imagefolder:classes")
+        >>> measure(finetune(fei.models.load("net.py:net?mean=none"), data).classifier, data).correct
+        8
     """
     if classifier.training:
         raise InputError("The network is in training mode; call its eval() first.")
@@ -216,6 +246,14 @@ def save(classifier: Classifier, file: Path, *, spec: str, report: Mapping[str, 
     Raises:
         InputError: If the name of the file ends otherwise.
         DataError: If the disk refuses.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from fei.models.finetune import finetune, save
+        >>> found = finetune(fei.models.load("net.py:net?mean=none"), fei.data.load("imagefolder:classes"))
+        >>> save(found.classifier, Path("mine.safetensors"), spec="net.py:net", report={"images": found.images})
+        >>> Path("mine.safetensors").exists()
+        True
     """
     if file.suffix != ".safetensors":
         raise InputError(f"The file for the weights is '{file}'; give a name that ends in .safetensors.")

@@ -75,6 +75,10 @@ def available(pattern: str | None = None) -> list[str]:
     Raises:
         InputError: If it is the pattern of a kind of network that cannot be listed.
         PackageError: If the package that has them is not installed.
+
+    Examples:
+        >>> fei.models.available()[0]
+        'efficientnet_lite0'
     """
     if pattern is None:
         return list(_SOURCES)
@@ -85,7 +89,12 @@ def available(pattern: str | None = None) -> list[str]:
 
 
 def describe(form: str) -> str:
-    """What one of the forms that `available` lists stands for, in a few words."""
+    """What one of the forms that `available` lists stands for, in a few words.
+
+    Examples:
+        >>> fei.models.describe("efficientnet_lite0")
+        'the network that comes with the install, ImageNet weights'
+    """
     return _SOURCES[form].summary
 
 
@@ -115,6 +124,10 @@ def load(spec: str) -> Classifier:
         InputError: If the specification names nothing that exists.
         ModelError: If the network or its weights were found and cannot be used, or cannot be downloaded.
         PackageError: If the package that has the network is not installed.
+
+    Examples:
+        >>> fei.models.load("net.py:net?mean=none").label(0)
+        'bright'
     """
     if not isinstance(spec, str):
         raise InputError(f"The model is given as a {type(spec).__name__}; give a string: {', '.join(available())}.")

@@ -35,6 +35,12 @@ def explorer_html(shown: Shown | Sequence[Shown], *, title: str | None = None) -
 
     Raises:
         InputError: If there is nothing to show.
+
+    Examples:
+        >>> from fei.report.explorer import Panel, Shown, explorer_html
+        >>> shown = Shown("noise", images[0], 0, "dark", [Panel("mine", maps[0, 0])], reference=torch.zeros(3, 1, 1))
+        >>> explorer_html(shown).startswith("<!doctype html>")
+        True
     """
     images = [shown] if isinstance(shown, Shown) else list(shown)
     if not images:
@@ -48,6 +54,12 @@ def write_explorer(path: str | os.PathLike[str], shown: Shown | Sequence[Shown],
     Raises:
         InputError: If there is nothing to show, or no such folder.
         DataError: If the disk refuses.
+
+    Examples:
+        >>> from fei.report.explorer import Panel, Shown, write_explorer
+        >>> shown = Shown("noise", images[0], 0, "dark", [Panel("mine", maps[0, 0])], reference=torch.zeros(3, 1, 1))
+        >>> write_explorer("mine.html", shown).name
+        'mine.html'
     """
     return write_file(Path(path), explorer_html(shown, title=title), what="explorer")
 

@@ -23,7 +23,16 @@ _MOST = 4  # images of a result in a notebook's cell: each takes about half a me
 
 
 class Comparison(list[Shown]):
-    """Methods compared on images: shows itself in a notebook."""
+    """Methods compared on images: shows itself in a notebook.
+
+    Examples:
+        >>> from fei.service import collect
+        >>> comparison = collect(model, images[:1], ["gradcam", "random"], names=["noise"])
+        >>> comparison
+        Comparison(Shown('noise', 'striped', gradcam, random))
+        >>> comparison.save("explorer.html").name
+        'explorer.html'
+    """
 
     def __repr__(self) -> str:
         return f"Comparison({', '.join(map(repr, self[:5]))}{', …' if len(self) > 5 else ''})"

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Guess:
-    """A class and the probability that the network gives it."""
+    """A class and the probability that the network gives it.
+
+    Examples:
+        >>> from fei.report.explorer import Guess
+        >>> Guess(1, "bright", 0.75).label
+        'bright'
+    """
 
     index: int
     label: str
@@ -57,6 +63,11 @@ class Panel:
         config: The method's options as plain data.
         repeated: The map under another seed.
         attention: What `fei.metrics.attention_divergence` said of it, on this one image.
+
+    Examples:
+        >>> from fei.report.explorer import Panel
+        >>> Panel("mine", maps[0, 0])
+        Panel('mine', 16 × 16)
     """
 
     method: str
@@ -108,6 +119,11 @@ class Shown:
         code: Python that makes this page again.
         command: A command that makes this page again.
         whole: All of the photograph, if the network saw only a part.
+
+    Examples:
+        >>> from fei.report.explorer import Panel, Shown
+        >>> Shown("noise", images[0], 0, "dark", [Panel("mine", maps[0, 0])], reference=torch.zeros(3, 1, 1))
+        Shown('noise', 'dark', mine)
     """
 
     name: str
