@@ -165,7 +165,7 @@ def test_what_a_driver_killed_while_it_wrote_left_behind_is_swept(tmp_path, plan
 
 def test_the_plan_is_parsed_once_and_again_when_it_changes(tmp_path, plan, monkeypatch):
     parsed = []
-    monkeypatch.setattr("fei.bench.plan.parse_plan", lambda text: parsed.append(text) or parse_plan(text))
+    monkeypatch.setattr("fei.bench.plan.parse_plan", lambda text, **how: parsed.append(text) or parse_plan(text, **how))
     with Store.create(tmp_path, plan) as store, Store.open(tmp_path, readonly=True) as reader:
         assert store.plan is store.plan
         assert reader.plan == plan

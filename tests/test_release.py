@@ -57,7 +57,7 @@ def packages(folder, wheel, source):
     with zipfile.ZipFile(folder / "fei-1-py3-none-any.whl", "w") as archive:
         for name in wheel:
             archive.writestr(name, "")
-    with tarfile.open(folder / "fei-1.tar.gz", "w:gz") as archive:
+    with tarfile.open(folder / "fei-1.tar.gz", "w:gz", encoding="utf-8") as archive:
         for name in source:
             archive.addfile(tarfile.TarInfo(f"fei-1/{name}"), io.BytesIO())
     return folder / "fei-1-py3-none-any.whl", folder / "fei-1.tar.gz"

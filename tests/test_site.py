@@ -47,19 +47,19 @@ def pages_in(nav):
 
 
 def test_the_table_of_contents_has_every_page_once(settings, maker):
-    elsewhere, made = maker("elsewhere"), maker("methods")
+    gathered, made = maker("moved"), maker("methods")
     written = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]
     families = [f"methods/{family}.md" for family in made.TITLES]
-    expected = [*written, *elsewhere.PAGES.values(), *elsewhere.NOTEBOOKS.values(), *families]
+    expected = [*written, *gathered.PAGES.values(), *gathered.NOTEBOOKS.values(), *families]
     assert sorted(pages_in(settings["nav"])) == sorted(expected)
 
 
 def test_what_becomes_a_page_exists(maker):
-    elsewhere = maker("elsewhere")
-    moved = elsewhere.Moved(ROOT)
-    for source, uri in elsewhere.PAGES.items():
+    gathered = maker("moved")
+    moved = gathered.Moved(ROOT)
+    for source, uri in gathered.PAGES.items():
         assert moved.page(source, uri).startswith("# ")
-    assert all((ROOT / notebook).is_file() for notebook in elsewhere.NOTEBOOKS)
+    assert all((ROOT / notebook).is_file() for notebook in gathered.NOTEBOOKS)
     assert all((ROOT / needed).is_file() for needed in moved.needed)
 
 
@@ -72,7 +72,7 @@ def test_the_site_asks_for_nothing_from_elsewhere(settings):
 
 
 def test_links_are_led_to_where_things_are_on_the_site(maker):
-    moved = maker("elsewhere").Moved(ROOT)
+    moved = maker("moved").Moved(ROOT)
     text = (
         "[a](docs/terms.md#map) [b](https://x.org) `[c](docs/terms.md)` [d](studies/main.toml) [e](README.md#install)"
     )

@@ -19,7 +19,7 @@ import diagram  # noqa: E402
 import methods  # noqa: E402
 import notebooks  # noqa: E402
 import protocols  # noqa: E402
-from elsewhere import NOTEBOOKS, PAGES, Moved  # noqa: E402
+from moved import NOTEBOOKS, PAGES, Moved  # noqa: E402
 
 ROOT = HERE.parents[1]
 
