@@ -40,16 +40,8 @@ def cells():
     return code_of(NOTEBOOK)
 
 
-def test_the_notebooks_code_runs(cells, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
-    execute(cells, steps=1, trials=1)
-    printed = capsys.readouterr().out
-    assert printed.startswith("espresso: ")
-    assert "fei-none: in " in printed
-    assert (tmp_path / "explorer.html").stat().st_size < 5_000_000
-
-
 def test_the_notebook_was_executed_and_is_small(cells):
+    """It takes long, so that only `make docs` executes it anew."""
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell["outputs"]]
     assert not [output for output in outputs if output["output_type"] == "error"]

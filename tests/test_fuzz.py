@@ -17,7 +17,7 @@ from fei.errors import DataError, InputError, ModelError
 
 pytestmark = pytest.mark.slow
 
-CASES = 1500
+CASES = 800
 TOLD = {
     "raises": "ValueError at bad_readers.py raises: what nobody expected",
     "two_lines": "a message that is not one line of printable text",
