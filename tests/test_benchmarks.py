@@ -1,5 +1,6 @@
 """Every benchmark at toy size: it runs, its rows have their fields, its tables render. Times are not looked at."""
 
+import importlib
 import json
 import math
 import os
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 pytestmark = pytest.mark.slow
 
@@ -154,3 +156,16 @@ def test_growth_fits_and_draws(tmp_path, monkeypatch):
     rows = [{"work": work, "ratio": 3 * work**0.5} for work in (0.25, 1, 4)]
     assert growth.exponent(rows, "ratio") == pytest.approx(0.5)
     assert [growth.share(word) for word in ("first:1/4", "activation")] == [0.25, 1]
+
+
+def test_what_a_user_with_a_gpu_runs(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(FOLDER)
+    gpu, kept = importlib.import_module("gpu"), []
+    monkeypatch.setattr(gpu, "Results", lambda name: kept)
+    gpu.main(["--toy", "--repeats", "1"])
+    assert [row["precision"] for row in kept] == ["float32", "bfloat16"]
+    assert all(row["images"] > 0 for row in kept)
+    assert capsys.readouterr().out.count("| toy |") == 2
+    with pytest.raises(SystemExit):
+        gpu.main(["--device", "mps" if torch.cuda.is_available() else "cuda"])
+    assert "device that torch can reach; name another with --device" in capsys.readouterr().err
