@@ -58,7 +58,7 @@ def cluster(tmp_path_factory):
         patch.setenv(PAUSE, "0.1")
         made = Cluster(initialize_head=True, head_node_args=SMALL)
         made.add_node(**SMALL)
-        made.log = Path(os.environ[LOG])  # type: ignore[attr-defined]
+        made.log = Path(os.environ[LOG])
         try:
             yield made
         finally:
