@@ -1,6 +1,7 @@
 """What the tests share: the real networks and photographs, and a cat."""
 
 import os
+import shutil
 import signal
 import tempfile
 from pathlib import Path
@@ -40,7 +41,9 @@ def _require_assets() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Hear Ctrl-C, and share the processors with the other workers of pytest-xdist."""
     # what tests agree to is not remembered in the user's own folder
-    os.environ.setdefault("FEI_CONFIG", tempfile.mkdtemp(prefix="fei-tests-"))
+    if "FEI_CONFIG" not in os.environ:
+        os.environ["FEI_CONFIG"] = folder = tempfile.mkdtemp(prefix="fei-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     # a shell starts background jobs deaf to Ctrl-C, and their children inherit that: the tests press it
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
