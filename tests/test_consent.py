@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import py_compile
+import shutil
 import stat
 import sys
 
@@ -35,16 +36,26 @@ complexity = true
 LOADED = "\nopen('loaded', 'a').close()\n"
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder where a run was made."""
+    folder = tmp_path_factory.mktemp("theirs")
+    (folder / "plan.toml").write_text(PLAN, encoding="utf-8")
+    furnish(folder, commands.NETWORK + LOADED, "photos/a.png")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("FEI_CONFIG", str(folder / "agreed"))
+        assert fei("bench", "run", "plan.toml", "--out", "run") == 0
+        assert fei("explain", "photos/a.png", "--model", "net.py:net", "--method", "saliency", "--out", "out") == 0
+    (folder / "loaded").unlink()
+    return folder
+
+
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A folder where a run was made, by somebody else: nothing of it was agreed to here."""
+def place(made, tmp_path, monkeypatch):
+    """What was made by somebody else: nothing of it was agreed to here."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("agreed"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEI_CONFIG", str(tmp_path / "theirs"))
-    (tmp_path / "plan.toml").write_text(PLAN, encoding="utf-8")
-    furnish(tmp_path, commands.NETWORK + LOADED, "photos/a.png")
-    assert fei("bench", "run", "plan.toml", "--out", "run") == 0
-    assert fei("explain", "photos/a.png", "--model", "net.py:net", "--method", "saliency", "--out", "out") == 0
-    (tmp_path / "loaded").unlink()
     monkeypatch.setenv("FEI_CONFIG", str(tmp_path / "mine"))
     return tmp_path
 
