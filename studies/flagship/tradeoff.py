@@ -83,7 +83,7 @@ def on_black(model: Classifier, setting: str, trials: int) -> Callable[[], dict[
     def compute() -> dict[str, float]:
         options = {"preset": "fei", "variant": "ibm"} | SETTINGS[setting]
         with form_of(setting):
-            method: Any = fei.methods.create("fei", **options)
+            method: Any = fei.methods.create(f"fei-{options.pop('variant')}", **options)
             found = metrics.black_image(model, method, trials=trials, generator=seeded())
         return {"fired": float(found.success.sum()), "trials": trials, "largest": found.phi.max().item()}
 
