@@ -70,11 +70,21 @@ def test_one_finite_map_an_image(name, make):
 @every_method
 def test_repeats_in_any_order_and_batch(name):
     method, model, x = quick(name), network_for(name), pictures(3)
-    maps = method(model, x, batch_size=4)
+    maps = method(model, x)  # one image at a time
     torch.manual_seed(99)
+    assert torch.equal(method(model, x.flip(0)).flip(0), maps)
+    assert torch.equal(method(model, x[1:2])[0], maps[1])
+
+
+@every_method
+def test_repeats_where_images_share_a_pass(name):
+    # on some processors what a row gives depends on its place among the others, by round-off
+    method, model, x = quick(name), network_for(name), pictures(3)
+    maps = method(model, x, batch_size=4)
     assert torch.equal(method(model, x, batch_size=4), maps)
-    assert torch.equal(method(model, x.flip(0), batch_size=4).flip(0), maps)
-    assert torch.equal(method(model, x[1:2], batch_size=4)[0], maps[1])
+    near = {"rtol": 1e-4, "atol": 1e-5 * maps.abs().max().item()}
+    torch.testing.assert_close(method(model, x.flip(0), batch_size=4).flip(0), maps, **near)
+    torch.testing.assert_close(method(model, x[1:2], batch_size=4)[0], maps[1], **near)
 
 
 @every_method
