@@ -330,7 +330,8 @@ class _Picture(Figure):
 def figure_bytes(figure: Figure, form: str = "png") -> bytes:
     """A figure as the bytes of a file of that form."""
     file = io.BytesIO()
-    figure.savefig(file, format=form)
+    # half the time for a sixth more bytes
+    figure.savefig(file, format=form, **({"pil_kwargs": {"compress_level": 2}} if form == "png" else {}))
     return file.getvalue()
 
 

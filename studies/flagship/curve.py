@@ -1,0 +1,59 @@
+"""Draw the trade-off of docs/flagship.md: how much a map is about its class against what it keeps, option by option.
+
+python -m studies.flagship.curve
+"""
+
+from __future__ import annotations
+
+from statistics import mean
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from studies.flagship.page import PAGE, lines_of
+
+from fei.bench.report.style import INK, dress, new_figure, picture
+
+FILE = PAGE.parent / "images" / "flagship-tradeoff.svg"
+KEPT = (("insertion", "insertion"), ("cosine", "cosine inside"), ("relevant_cosine", "relevant cosine"))
+# The options that are turned up along a line, with its colour; `prior` goes on from the end of `focus`.
+LINES = {
+    "focus, then prior": ("#b5367a", ("focus 0", "focus 0.5", "focus 1", "prior 0.25", "prior 0.5", "prior 1")),
+    "contrast": ("#21908d", ("focus 0", "contrast 0.3", "contrast 0.6", "contrast 0.9")),
+    "contrast, projected": ("#5dc863", ("focus 0", "projected 0.9")),
+    "contrast under VM": ("#3b528b", ("vm, contrast 0", "vm, contrast 0.5", "vm, contrast 0.9")),
+    "contrast under VM, projected": ("#8a9bc9", ("vm, contrast 0", "vm, projected 0.9")),
+}
+FLAGSHIP = "prior 0.5"
+
+
+def curve(rows: list[dict[str, Any]]) -> Figure:
+    """A row of panels per network, a line per option, a ring around the flagship."""
+    networks = list(dict.fromkeys(row["network"] for row in rows))
+    figure = new_figure(2.2 * len(networks) + 0.5)
+    panels: Any = figure.subplots(len(networks), len(KEPT), squeeze=False)
+    for network, line in zip(networks, panels, strict=True):
+        photographs = [row for row in rows if row["network"] == network and row["kind"] == "photograph"]
+        count = len({row["photograph"] for row in photographs})
+        for (name, title), axes in zip(KEPT, line, strict=True):
+
+            def point(setting: str, name: str = name, known: list[dict[str, Any]] = photographs) -> tuple[float, float]:
+                found = [row for row in known if row["method"] == setting]
+                return mean(row["random_class"] for row in found), mean(row[name] for row in found)
+
+            for colour, settings in LINES.values():
+                axes.plot(*zip(*map(point, settings), strict=True), color=colour, marker="o", markersize=3, linewidth=1)
+            axes.plot(*point(FLAGSHIP), "o", markersize=9, markerfacecolor="none", color=INK)
+            dress(axes, f"{network}, n = {count}", x="ρ with a random class", y=title)
+    handles = [Line2D([], [], color=colour, marker="o", markersize=3, label=name) for name, (colour, _) in LINES.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
+    return figure
+
+
+def main() -> None:
+    """Run from the command line."""
+    FILE.write_bytes(picture(curve(lines_of("tradeoff")), "svg"))
+
+
+if __name__ == "__main__":
+    main()
