@@ -172,13 +172,18 @@ def test_on_one_machine_it_is_reached_from_nowhere_else_and_ends_on_ctrl_c(many,
     words = ["bench", "run", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "run"), "--engine", "ray", "--json"]
     paths = [str(Path(__file__).parent), *sys.path]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), PAUSE: "0.1"}
+    folder = tmp_path / "a stranger's"  # whose modules nobody is to run
+    folder.mkdir()
+    for name in ("fei", "torch", "numpy", "PIL", "json"):
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'ran')!r}, 'a').write('{name}\\n')", encoding="utf-8")
     driver = subprocess.Popen(
-        [sys.executable, "-m", "fei", *words, "--workers", "1"],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        [sys.executable, "-P", "-m", "fei", *words, "--workers", "1"],
+        env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     encoding="utf-8")  # fmt: skip
     while not committed(tmp_path / "run"):
         assert driver.poll() is None, driver.stderr.read()
         time.sleep(0.1)
+    assert not (folder / "ran").exists()
     found = listening(driver.pid)
     assert found
     assert found <= {"0100007F", "0" * 16 + "FFFF00000100007F", "0" * 24 + "01000000"}  # 127.0.0.1 and ::1

@@ -438,6 +438,7 @@ def clock():
 def test_a_visit_lives_while_its_page_listens(tmp_path, clock):
     visits = Visits(tmp_path, 2, grace=10, clock=clock)
     visit = visits.enter("abc")
+    visit.folder.mkdir()
     visit.run = FakeJob("abc", log := [])
     with visits.listening("abc"):
         clock.now = 100

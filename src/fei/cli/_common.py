@@ -55,7 +55,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, words:
     for number, column in enumerate(columns):
         # what is typed as a name must not be broken over lines
         table.add_column(
-            column,
+            Text(printable(column)),
             no_wrap=not (words and number),
             overflow="fold",
             justify="left" if words or not number else "right",

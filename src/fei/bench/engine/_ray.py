@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from fei import __version__, methods
+from fei import __version__
 from fei.bench.context import Computer, WorkerContext, attempt, sentence
 from fei.bench.engine._pool import Ending, Member, Pool, Said, checked_count
 from fei.bench.units import FAILED, Outcome, Unit, storable
@@ -89,6 +89,7 @@ class RayEngine:
                     num_cpus=max(usable_processors(), self.workers * self.threads),
                     object_store_memory=_OBJECT_STORE,
                     include_dashboard=False,
+                    job_config=_job(ray),
                     _node_ip_address="127.0.0.1",
                     **_QUIET,
                 )
@@ -122,13 +123,27 @@ def _join(ray: Any, address: str) -> None:
             if not (host and colon and port.isdecimal()) or "//" in host:
                 raise ValueError("it is not of the form HOST:PORT")
             socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
-        ray.init(address, **_QUIET)
+        ray.init(address, job_config=_job(ray), **_QUIET)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
         raise InputError(
             f"There is no Ray cluster to reach at '{address}' ({storable(error).rstrip('.')}); call this on a machine "
             "of the cluster with the address that 'ray start --head' printed, or leave the address out to compute "
             "on this machine alone."
         ) from error
+
+
+class _Nowhere(list[str]):
+    """Folders in which workers look for modules, to which none can be added."""
+
+    def extend(self, folders: Iterable[str]) -> None:
+        """Leave it at that."""
+
+
+def _job(ray: Any) -> Any:
+    """A job of Ray's whose workers do not look for modules in the driver's folder, which by itself comes first."""
+    job = ray.job_config.JobConfig()
+    job._py_driver_sys_path = _Nowhere()
+    return job
 
 
 @contextmanager
@@ -198,9 +213,9 @@ class _Actor:
             return (
                 f"The node {self._name} has {here} and the driver has {self._driver.versions}; install the same on all."
             )
-        for recipe in self._context.recipes if self._context.make is None else ():
+        for index, recipe in enumerate(self._context.recipes if self._context.make is None else ()):
             try:
-                methods.create(recipe.name, **recipe.options)
+                self._context.method(index)
             except Exception as error:
                 return (
                     f"The node {self._name} cannot make the method '{recipe.name}' ({sentence(error).rstrip('.')}); "
