@@ -19,6 +19,7 @@ from fei.bench.store.exchange import diff
 from fei.bench.units import Outcome
 from fei.common.lock import Lock
 from fei.errors import DataError, InputError
+from fei.service.outputs import page_name
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and owners as on POSIX")
 PLAN = parse_plan(
@@ -74,6 +75,10 @@ def test_a_link_among_temporary_files_is_left_alone(tmp_path, precious, monkeypa
     (tmp_path / "fei-serve-a" / "lock").symlink_to(precious)
     (tmp_path / "fei-serve-b" / "lock").touch()
     (tmp_path / "fei-serve-c").symlink_to(tmp_path / "fei-serve-b")
+    for name in ("fei-serve-a", "fei-serve-b"):
+        with private_folder(tmp_path):
+            assert (tmp_path / name).exists()  # another server may be about to lock it
+        os.utime(tmp_path / name, (0, 0))
     with monkeypatch.context() as patch:
         patch.setattr("fei.app.server.is_mine", lambda status: False)
         with private_folder(tmp_path):
@@ -194,6 +199,13 @@ def test_settings_in_the_folder_do_not_draw(tmp_path):
         words = [sys.executable, "-P", "-c", program]
         found = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
         assert found.stdout.split()[-1] == told
+
+
+def test_a_page_that_is_none_is_no_trouble(tmp_path):
+    (tmp_path / "explorer.html").write_bytes(b"\xff\xfe")
+    assert page_name(tmp_path, ["fei explain a"], force=False) == "explorer-2.html"
+    os.mkfifo(tmp_path / "explorer-2.html")  # nobody writes to it, so that reading would wait for ever
+    assert page_name(tmp_path, ["fei explain a"], force=False) == "explorer-2.html"
 
 
 def test_a_database_is_given_no_trust(run):

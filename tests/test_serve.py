@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -504,6 +505,7 @@ def test_the_private_folder_goes_whatever_happens_and_takes_a_killed_servers_wit
     for folder in (killed, foreign):
         folder.mkdir()
     (killed / "lock").touch()
+    os.utime(killed, (0, 0))
     with private_folder(tmp_path) as first, private_folder(tmp_path) as second:
         assert first.is_dir()  # a living server's folder stays
         assert second.is_dir()

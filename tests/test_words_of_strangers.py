@@ -1,7 +1,9 @@
 """What a file says is shown: a terminal does not obey it, and a spreadsheet does not compute it."""
 
 import csv
+import json
 import re
+import sqlite3
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -88,6 +90,14 @@ def test_a_cell_can_be_undone(text):
     cell = spreadsheet_cell(text)
     assert from_spreadsheet_cell(cell) == text
     assert cell[:1] not in set("=+-@\t\r\n")
+
+
+def test_numbers_that_json_does_not_have_are_none(run, capsys):
+    with sqlite3.connect(run / "run.sqlite") as sql:
+        sql.execute("UPDATE scores SET value = 9e999")
+    sql.close()
+    assert fei("bench", "show", run, "a" * 32) == 0
+    assert json.loads(capsys.readouterr().out)["scores"][0]["value"] is None
 
 
 def test_the_report_of_an_audit_is_text():
