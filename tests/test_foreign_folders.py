@@ -101,6 +101,19 @@ def test_maps_are_not_written_elsewhere(run, tmp_path):
         Store.open(run)
 
 
+def test_a_plan_is_not_written_elsewhere(run, precious):
+    """What is being written has no name that could be known beforehand, and takes the place of a link."""
+    for name in (".plan.toml.part", "plan.toml.part", ".plan.toml.tmp"):
+        (run / name).symlink_to(precious)
+    with Store.open(run) as store:
+        (run / "plan.toml").unlink()
+        (run / "plan.toml").symlink_to(precious)
+        store.show_plan(PLAN)
+    assert precious.read_text(encoding="utf-8") == "precious"
+    assert not (run / "plan.toml").is_symlink()
+    assert (run / "plan.toml").read_text(encoding="utf-8") == PLAN.text
+
+
 @pytest.mark.parametrize("name", ["run.sqlite", "run.sqlite-wal", "run.sqlite-journal", "run.sqlite-shm"])
 def test_no_file_of_the_database_is_a_link(run, tmp_path, name):
     real = tmp_path / "real"
