@@ -187,8 +187,9 @@ After an intended change, `python reliability/golden.py --write` writes the valu
 Every package that the tests install is pinned exactly in `constraints.txt`. `pip-audit -r constraints.txt --no-deps
 --disable-pip` looks these up in a database of known vulnerabilities. On the machine where these figures were made, no
 such database could be reached (neither PyPI's nor OSV's), so the answer is **not known** and you have to make this
-check yourself. The package has no `eval`, no `exec`, no unpickling of files, no YAML and no shell, and `ruff`'s
-security rules are on.
+check yourself. The one database that ships in a package, safety-db, was last published in July 2021: it knows 18 of
+the 150 pinned packages and objects to none of these versions, which says little of today. The package has no `eval`,
+no `exec`, no unpickling of files, no YAML and no shell, and `ruff`'s security rules are on.
 """
 
 

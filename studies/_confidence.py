@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from scipy.stats import spearmanr
 from studies._hypotheses import CONSTRAINED
 
-from fei.bench.report._written import escaped
 from fei.bench.store import Store
+from fei.common.words import in_markdown
 
 _PLANS = ("twenty", "resnet50")
 _AGAINST = "Grad-CAM"
@@ -37,7 +37,7 @@ def overshoot_table(found: Insertions) -> str:
         above = [sum(value > probability for probability, value in row) for row in rows]
         if any(above):
             cells = [f"{count} of {len(row)}" for count, row in zip(above, rows, strict=True)]
-            lines.append(f"| {escaped(method)} | {' | '.join(cells)} |")
+            lines.append(f"| {in_markdown(method)} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

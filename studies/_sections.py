@@ -12,10 +12,10 @@ from studies._verdicts import NO, OPEN, YES, Comparison
 
 from fei.bench.report._cells import LEVEL, known
 from fei.bench.report._statistics import images_needed
-from fei.bench.report._written import escaped
 from fei.bench.report.numbers import Numbers, Quantity
 from fei.bench.report.tables import Table, table
 from fei.bench.store import Store
+from fei.common.words import in_markdown
 
 Prose = Mapping[str, Any]
 _UNWRITTEN = "*(still to be written)*"
@@ -35,7 +35,7 @@ def bench_table(store: Store, layout: str) -> str:
     """
     made = table(store, layout)
     seeds = len(store.plan.seeds) > 1
-    parts = [made.markdown(intervals=not seeds), "\n".join(f"- {escaped(note)}" for note in _notes(made))]
+    parts = [made.markdown(intervals=not seeds), "\n".join(f"- {in_markdown(note)}" for note in _notes(made))]
     if seeds:
         parts.append(f"<details><summary>95 % intervals</summary>\n\n{made.markdown(intervals=True)}\n</details>")
     if _could_tell_apart(made):
@@ -71,7 +71,7 @@ def shape_table(numbers: Numbers) -> str:
             for metric in ("gini", "rank_tv")
         ]
         cells = ["–" if e is None else f"{e.mean:.3f}" for e in found]
-        lines.append(f"| {escaped(numbers.plan.methods[row].label)} | {' | '.join(cells)} |")
+        lines.append(f"| {in_markdown(numbers.plan.methods[row].label)} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -84,7 +84,7 @@ def localization_table(numbers: Numbers) -> str:
     for row in numbers.rows:
         each = [numbers.estimate(0, row, Quantity("map", name)) for name in names]
         cells = ["–" if e is None else f"{e.mean:.3f} [{e.low:.3f}, {e.high:.3f}]" for e in each]
-        lines.append(f"| {escaped(numbers.plan.methods[row].label)} | {' | '.join(map(escaped, cells))} |")
+        lines.append(f"| {in_markdown(numbers.plan.methods[row].label)} | {' | '.join(map(in_markdown, cells))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -101,7 +101,7 @@ def sanity_table(numbers: Numbers) -> str:
             for number in few
         ]
         cells = ["–" if each is None else f"{each.mean:.2f}" for each in found]
-        lines.append(f"| {escaped(numbers.plan.methods[row].label)} | {' | '.join(cells)} |")
+        lines.append(f"| {in_markdown(numbers.plan.methods[row].label)} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -142,7 +142,7 @@ def _comparisons(found: list[Comparison]) -> str:
         digits = 1 if abs(each.difference) >= 10 else 3
         text = _steps.signed(each.difference, each.low, each.high, digits)
         text += f" (±{each.margin:.{digits}f})" if each.margin else ""
-        lines.append(f"| {each.where} | {escaped(each.what)} | {text} | {each.count} | {each.answer} |")
+        lines.append(f"| {each.where} | {in_markdown(each.what)} | {text} | {each.count} | {each.answer} |")
     return "\n".join(lines) + "\n"
 
 

@@ -147,13 +147,27 @@ def parent_processes():
     return parents
 
 
+def family(root):
+    """A process and all that it started."""
+    parents, found = parent_processes(), {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def session_folders(root):
+    """Where a Ray that a process started keeps its sockets and logs, from the words it was started with."""
+    words = ""
+    for pid in family(root):
+        with contextlib.suppress(OSError):
+            words += Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+    return {Path(folder) for folder in re.findall(r"=(/[^ =\0]+)/session_", words)}
+
+
 def listening(root):
     """Addresses at which a process or one of those it started listens, as /proc/net/tcp writes them."""
-    parents, family = parent_processes(), {root}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
     inodes = set()
-    for pid in family:
+    for pid in family(root):
         for link in Path(f"/proc/{pid}/fd").glob("*"):
             with contextlib.suppress(OSError):
                 inodes.add(os.readlink(link))
@@ -172,20 +186,28 @@ def test_on_one_machine_it_is_reached_from_nowhere_else_and_ends_on_ctrl_c(many,
     words = ["bench", "run", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "run"), "--engine", "ray", "--json"]
     paths = [str(Path(__file__).parent), *sys.path]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), PAUSE: "0.1"}
+    folder = tmp_path / "a stranger's"  # whose modules nobody is to run
+    folder.mkdir()
+    for name in ("fei", "torch", "numpy", "PIL", "json"):
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'ran')!r}, 'a').write('{name}\\n')", encoding="utf-8")
     driver = subprocess.Popen(
-        [sys.executable, "-m", "fei", *words, "--workers", "1"],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        [sys.executable, "-P", "-m", "fei", *words, "--workers", "1"],
+        env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     encoding="utf-8")  # fmt: skip
     while not committed(tmp_path / "run"):
         assert driver.poll() is None, driver.stderr.read()
         time.sleep(0.1)
+    assert not (folder / "ran").exists()
     found = listening(driver.pid)
     assert found
     assert found <= {"0100007F", "0" * 16 + "FFFF00000100007F", "0" * 24 + "01000000"}  # 127.0.0.1 and ::1
+    (kept,) = session_folders(driver.pid)
+    assert kept.parent.stat().st_mode & 0o077 == 0  # nobody else can enter it
     os.killpg(driver.pid, signal.SIGINT)  # as a terminal does: to the driver and all it has started
     printed, told = driver.communicate(timeout=PATIENCE)
     line = f"Interrupted; what is computed is kept, go on with: fei bench resume {tmp_path / 'run'}"
     assert (driver.returncode, told.splitlines()[-1]) == (130, line)
+    assert not kept.parent.exists()
     assert json.loads(printed.splitlines()[-1]) == {"error": line}
     before = committed(tmp_path / "run")
     assert 0 < len(before) < MANY

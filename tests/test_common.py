@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 
 import pytest
 
@@ -28,6 +29,26 @@ def test_files_appear_in_order_once_all_are_on_the_disk(tmp_path, monkeypatch):
     assert names(tmp_path) == ["a", "b", "there"]
     assert (tmp_path / "b").read_bytes() == "ü".encode()
     assert there.read_text(encoding="utf-8") == "3"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders cannot be written through there")
+def test_the_names_are_on_the_disk_after_the_files(tmp_path, monkeypatch):
+    """A map that a power cut takes away again must not be noted as kept: its name is written through before that."""
+    done, fsync, replace = [], os.fsync, os.replace
+
+    def through(descriptor):
+        done.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    def renamed(source, target):
+        done.append("rename")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", through)
+    monkeypatch.setattr(os, "replace", renamed)
+    with replacing(tmp_path / "a") as stream:
+        stream.write(b"1")
+    assert done == ["file", "rename", "folder"]
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import pickle
 import py_compile
 import shutil
 import stat
@@ -15,6 +16,10 @@ from commands import furnish
 from commands import run as fei
 
 from fei import methods, models
+from fei.auditing.memory import Remembered, last_audit, remember
+from fei.bench.context import WorkerContext
+from fei.bench.plan import parse_plan
+from fei.bench.plan.catalog import Catalog
 from fei.bench.store import Store
 from fei.common.consent import named_by, remembering, trusting
 from fei.errors import DataError, InputError
@@ -239,3 +244,38 @@ def test_a_method_in_a_file_is_treated_like_a_network(tmp_path, monkeypatch):
             methods.create("method.py:maps")
         methods.create("method.py:maps")
     assert (tmp_path / "loaded").exists()
+
+
+def test_a_worker_loads_only_what_was_agreed_to(place, monkeypatch):
+    """In another process, and later: the files may be others by then."""
+    maps = "\ndef maps(model, inputs, target):\n    return inputs.sum(1)\n"
+    (place / "method.py").write_text(maps, encoding="utf-8")
+    plan = parse_plan(PLAN.replace("saliency", "method.py:maps"))
+    for trusted in (True, False):  # agreed to now, and before
+        with named_by("The run in 'x'"), trusting(trusted):
+            sent = pickle.dumps(WorkerContext.of(plan, Catalog(plan), "cpu"))
+    monkeypatch.setenv("FEI_CONFIG", str(place / "on another machine"))
+    context = pickle.loads(sent)
+    assert context.worker().prepare(0) is None
+    context.method(0)
+    (place / "loaded").unlink()
+    for file in ("net.py", "method.py"):
+        with (place / file).open("a", encoding="utf-8") as stream:
+            stream.write(LOADED + "# another one")
+    assert "The run in 'x' names code that you have not agreed to run, 'net'" in context.worker().prepare(0)
+    with pytest.raises(InputError, match="'maps' in 'method.py'"):
+        context.method(0)
+    assert not (place / "loaded").exists()
+    typed = WorkerContext.of(plan, Catalog(plan), "cpu")  # by a plan that the user named
+    assert pickle.loads(pickle.dumps(typed)).worker().prepare(0) is None
+
+
+def test_an_audit_recommends_the_file_that_was_audited(tmp_path, monkeypatch):
+    """Not one of its name where the command is called, which may be a stranger's folder."""
+    monkeypatch.setenv("FEI_CONFIG", str(tmp_path / "mine"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("own.py:maps", "sub/own.py:a.b", "package.module:maps", "gradcam", None):
+        remember(Remembered("0f", name, {}, ("a", "b"), "audit.html", "2026-01-02T03:04:05"))
+        if name is not None:
+            kept = last_audit("0f", "net.py:net").method
+            assert kept == (str(tmp_path / name) if ".py" in name else name)

@@ -4,6 +4,8 @@ import os
 import shutil
 import sqlite3
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,8 +15,11 @@ from fei.bench.plan import parse_plan
 from fei.bench.report import write_report
 from fei.bench.store import Store
 from fei.bench.store.disk import MAX_MAP_BYTES, read_map
+from fei.bench.store.exchange import diff
+from fei.bench.units import Outcome
 from fei.common.lock import Lock
 from fei.errors import DataError, InputError
+from fei.service.outputs import page_name
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and owners as on POSIX")
 PLAN = parse_plan(
@@ -70,6 +75,10 @@ def test_a_link_among_temporary_files_is_left_alone(tmp_path, precious, monkeypa
     (tmp_path / "fei-serve-a" / "lock").symlink_to(precious)
     (tmp_path / "fei-serve-b" / "lock").touch()
     (tmp_path / "fei-serve-c").symlink_to(tmp_path / "fei-serve-b")
+    for name in ("fei-serve-a", "fei-serve-b"):
+        with private_folder(tmp_path):
+            assert (tmp_path / name).exists()  # another server may be about to lock it
+        os.utime(tmp_path / name, (0, 0))
     with monkeypatch.context() as patch:
         patch.setattr("fei.app.server.is_mine", lambda status: False)
         with private_folder(tmp_path):
@@ -90,6 +99,19 @@ def test_maps_are_not_written_elsewhere(run, tmp_path):
     assert part.exists()
     with pytest.raises(InputError, match="'.*maps' is a link, which is not followed"):
         Store.open(run)
+
+
+def test_a_plan_is_not_written_elsewhere(run, precious):
+    """What is being written has no name that could be known beforehand, and takes the place of a link."""
+    for name in (".plan.toml.part", "plan.toml.part", ".plan.toml.tmp"):
+        (run / name).symlink_to(precious)
+    with Store.open(run) as store:
+        (run / "plan.toml").unlink()
+        (run / "plan.toml").symlink_to(precious)
+        store.show_plan(PLAN)
+    assert precious.read_text(encoding="utf-8") == "precious"
+    assert not (run / "plan.toml").is_symlink()
+    assert (run / "plan.toml").read_text(encoding="utf-8") == PLAN.text
 
 
 @pytest.mark.parametrize("name", ["run.sqlite", "run.sqlite-wal", "run.sqlite-journal", "run.sqlite-shm"])
@@ -160,6 +182,43 @@ def test_somebody_elses_run_is_read_from_a_copy(run, monkeypatch):
         assert store.plan_key != "another"
     with pytest.raises(InputError, match="belongs to somebody else|no file of your own"):
         Store.open(run)
+
+
+def test_what_is_compared_is_what_was_checked(run, tmp_path, monkeypatch):
+    """Also where a run was exchanged in between: a name in the second that the first does not have would be told."""
+    with Store.open(run) as store:
+        words = {"model": "m", "data": "d", "item": "i", "method": "random", "config": "{}", "seed": 0}
+        store.commit(
+            [Outcome("a" * 32, "map", **words, status="done", scores=(("gini", "", "", 0.5),), groups=("map",))]
+        )
+        store.link([(0, 0, "i", 0, "map", "a" * 32)])
+    shutil.copytree(run, tmp_path / "other")
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with Store.open(run, readonly=True) as first, Store.open(tmp_path / "other", readonly=True) as second:
+        for folder in (run, tmp_path / "other"):
+            changed = sqlite3.connect(folder / "run.sqlite")
+            changed.execute("UPDATE scores SET value = ?", (float(len(str(folder))),))
+            changed.commit()
+            changed.close()
+        found = diff(first, second)
+    assert (found.common, found.differing) == (1, 0)
+
+
+def test_settings_in_the_folder_do_not_draw(tmp_path):
+    """matplotlib would read them, and with usetex have TeX run what they say."""
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\n", encoding="utf-8")
+    show = "import matplotlib; print(matplotlib.rcParams['text.usetex'])"
+    for program, told in ((show, "True"), (f"from fei.cli._app import run; run(['--version']); {show}", "False")):
+        words = [sys.executable, "-P", "-c", program]
+        found = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert found.stdout.split()[-1] == told
+
+
+def test_a_page_that_is_none_is_no_trouble(tmp_path):
+    (tmp_path / "explorer.html").write_bytes(b"\xff\xfe")
+    assert page_name(tmp_path, ["fei explain a"], force=False) == "explorer-2.html"
+    os.mkfifo(tmp_path / "explorer-2.html")  # nobody writes to it, so that reading would wait for ever
+    assert page_name(tmp_path, ["fei explain a"], force=False) == "explorer-2.html"
 
 
 def test_a_database_is_given_no_trust(run):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -438,6 +439,7 @@ def clock():
 def test_a_visit_lives_while_its_page_listens(tmp_path, clock):
     visits = Visits(tmp_path, 2, grace=10, clock=clock)
     visit = visits.enter("abc")
+    visit.folder.mkdir()
     visit.run = FakeJob("abc", log := [])
     with visits.listening("abc"):
         clock.now = 100
@@ -503,6 +505,7 @@ def test_the_private_folder_goes_whatever_happens_and_takes_a_killed_servers_wit
     for folder in (killed, foreign):
         folder.mkdir()
     (killed / "lock").touch()
+    os.utime(killed, (0, 0))
     with private_folder(tmp_path) as first, private_folder(tmp_path) as second:
         assert first.is_dir()  # a living server's folder stays
         assert second.is_dir()

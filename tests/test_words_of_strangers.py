@@ -1,17 +1,27 @@
 """What a file says is shown: a terminal does not obey it, and a spreadsheet does not compute it."""
 
 import csv
+import json
+import re
+import sqlite3
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 from commands import run as fei
 
+from fei.auditing import Audit, junit
+from fei.auditing.measured import Measured
+from fei.auditing.network import FirstLook, Remark
+from fei.auditing.questions import QUESTIONS
+from fei.auditing.written import markdown
 from fei.bench.plan import parse_plan
 from fei.bench.report import write_report
 from fei.bench.store import Store
 from fei.bench.store.exchange import export, import_results
 from fei.bench.units import Outcome
 from fei.cli import _common
-from fei.common.words import from_spreadsheet_cell, printable, spreadsheet_cell
+from fei.common.words import from_spreadsheet_cell, in_markdown, printable, spreadsheet_cell
 
 CLIPBOARD = "\x1b]52;c;bWluZQ==\x07"  # has a terminal put something on the clipboard
 NAMES = [CLIPBOARD, "\x1b[2J", "\x9b2J", "a\rb", "\x7f", "\u202egnp.exe", "\x08\x08", "a\x00b"]
@@ -51,10 +61,12 @@ def test_no_command_hands_control_characters_to_the_terminal(run, capsys, comman
 def test_texts_and_tables_are_escaped(capsys, name):
     _common.say(name)
     _common.note(name)
-    _common.print_table(["a", "b"], [[name, name]])
+    _common.print_table(["a", f"[bold]{name}"], [[name, name]])
     _common.complain(RuntimeError(name), debug=True)
     told = "".join(capsys.readouterr())
     assert [sign for sign in told if not sign.isprintable() and sign not in "\n\t"] == []
+    assert "[bold]" in told
+    assert in_markdown(name).isprintable()
     assert printable("Grüße, 猫\n\t") == "Grüße, 猫\n\t"
 
 
@@ -78,3 +90,31 @@ def test_a_cell_can_be_undone(text):
     cell = spreadsheet_cell(text)
     assert from_spreadsheet_cell(cell) == text
     assert cell[:1] not in set("=+-@\t\r\n")
+
+
+def test_numbers_that_json_does_not_have_are_none(run, capsys):
+    with sqlite3.connect(run / "run.sqlite") as sql:
+        sql.execute("UPDATE scores SET value = 9e999")
+    sql.close()
+    assert fei("bench", "show", run, "a" * 32) == 0
+    assert json.loads(capsys.readouterr().out)["scores"][0]["value"] is None
+
+
+def test_the_report_of_an_audit_is_text():
+    """An error, and with it the name of an image, is a reason why a method was left out."""
+    evil = f"a\n\n# head\n<img src=x onerror=alert(1)> [b](javascript:c) `|{CLIPBOARD}"
+    audit = Audit(
+        recommended=None, sentences=(evil, evil), by_question={}, table={}, methods=(), questions=QUESTIONS[:1],
+        dropped={evil: evil}, left_out={evil: evil}, remarks=(Remark("spurious", evil, ()),), measured=Measured(),
+        items=(), looked=FirstLook(8, None, 2, 0.5, 0.1, ()), fingerprint="0f", folder=Path(), computed=0, seconds=1.0,
+        asked={"spec": evil, "data": evil, "images": 8, "budget": 60.0, "seed": 0, "options": {}}, finished="2026",
+    )  # fmt: skip
+    text = markdown(audit)
+    plain = "".join(re.split(r"(?<!\\)`", text)[::2])  # what is not code
+    assert all(sign.isprintable() or sign == "\n" for sign in text)
+    assert "\n# head" not in text
+    assert plain.count("<") == plain.count("\\<") > 0
+    assert plain.count("[") - plain.count("\\[") == 0
+    (case,) = ElementTree.fromstring(junit(audit, evil)).iter("testcase")
+    assert "\\x1b]52" in case.get("classname")
+    assert "\\x1b]52" in case.find("error").get("message")

@@ -31,8 +31,9 @@ class Visit:
     """One visitor.
 
     Attributes:
-        folder: A folder of the visitor's own, under a name of ours.
+        folder: Where a folder of the visitor's own is made for the first photo, under a name of ours.
         seen: When something was heard last.
+        client: The address that it comes from.
         photo: The photo, when there is one.
         run: The latest run.
         lock: Held while the photo or the run is exchanged, and never for long.
@@ -40,6 +41,7 @@ class Visit:
 
     folder: Path
     seen: float
+    client: str = ""
     photo: Photo | None = None
     run: PageRun | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -70,20 +72,14 @@ class Visits:
     def __init__(self, folder: Path, most: int, grace: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._most, self._grace, self._clock = folder, most, grace, clock
         self._visits, self._streams, self._lock = dict[str, Visit](), Counter[str](), threading.RLock()
-        self._clients: dict[str, str] = {}  # whose each visit is
 
     def admit(self, key: str, client: str, most: int) -> None:
-        """Note whose a visit is that may be about to begin; `InputError` if the client has as many as it may."""
+        """Begin the visit of a client, if it has not begun; `InputError` if the client has as many as it may."""
         with self._lock:
             if key not in self._visits:
-                self._clients = {one: self._clients.get(one, "") for one in self._visits}
-                if sum(owner == client for owner in self._clients.values()) >= most:
+                if sum(visit.client == client for visit in self._visits.values()) >= most:
                     raise InputError(f"{most} visitors of your address are here already; try again in a few minutes.")
-                self._clients[key] = client
-
-    def client(self, key: str) -> str:
-        """Whose a visit is."""
-        return self._clients.get(key, "")
+                self.enter(key).client = client
 
     def enter(self, key: str) -> Visit:
         """The visit of that key, made if there is none; `InputError` if there are too many, or the key is none."""
@@ -94,9 +90,7 @@ class Visits:
                 self.sweep()
                 if len(self._visits) >= self._most:
                     raise InputError(f"{self._most} visitors are here already; try again in a few minutes.")
-                folder = self._folder / secrets.token_hex(16)
-                folder.mkdir()
-                self._visits[key] = Visit(folder, self._clock())
+                self._visits[key] = Visit(self._folder / secrets.token_hex(16), self._clock())
             self._visits[key].seen = self._clock()
             return self._visits[key]
 
@@ -170,7 +164,7 @@ class Desk:
         """
         visit = self.visits.enter(key)
         folder = visit.folder / secrets.token_hex(8)
-        folder.mkdir()
+        folder.mkdir(parents=True)
         try:
             visit.replace_photo(read_photo(content, folder, self.networks, self.limits.pixels, self.decode))
         except BaseException:
@@ -218,8 +212,7 @@ class Desk:
             )
             requests = [request.model_copy(update={"target": one}) for one in chosen]
             run = PageRun(self.networks[name].classifier, requests, visit.photo, look, key, self.limits.seconds)
-            client = self.visits.client(key)
-            self.lane.submit(run, client, self.limits.quota(self.limits.queue + 1, client))
+            self.lane.submit(run, visit.client, self.limits.quota(self.limits.queue + 1, visit.client))
             visit.run = run
             return run
 

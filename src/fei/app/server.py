@@ -40,6 +40,7 @@ _NO_ROOM = (
     b"connection: close\r\n\r\nToo many connections are open; try again in a while."
 )
 _SWEEP_SECONDS = 5
+_NEW_SECONDS = 60  # within which a server that starts now has locked its folder
 _END_SECONDS = 3
 _BATCH = 64  # connections that are accepted in one go
 _WAITING = 512  # those that may wait to be accepted
@@ -132,7 +133,10 @@ def private_folder(parent: Path | None = None) -> Iterator[Path]:
     parent = Path(tempfile.gettempdir()) if parent is None else parent
     for left in parent.glob(f"{_PREFIX}*"):
         with suppress(InputError, OSError):  # another server's, or another user's
-            if is_mine(left.lstat()) and not left.is_symlink() and (left / "lock").is_file():
+            status = left.lstat()
+            if time.time() - status.st_mtime < _NEW_SECONDS:
+                continue
+            if is_mine(status) and not left.is_symlink() and (left / "lock").is_file():
                 Lock(left).release()
                 shutil.rmtree(left, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)).resolve()

@@ -157,10 +157,10 @@ class _Site:
     async def _answer(self, request: Request, call: Callable[..., object], *given: Any) -> Response:
         """Ask the desk, in a thread, and tell what the page shows from now on, and what went wrong, in a sentence."""
         key, wrong = request.path_params["key"], ""
-        client = _client(request.scope)
+        client, limits, visits = _client(request.scope), self._desk.limits, self._desk.visits
         with self._place("thread", _PLACES, "Too many visitors want something at the same moment"):
             try:
-                self._desk.visits.admit(key, client, self._desk.limits.quota(self._desk.limits.visits, client))
+                await run_in_threadpool(visits.admit, key, client, limits.quota(limits.visits, client))
                 await run_in_threadpool(call, self._desk, key, *given)
             except Exception as error:
                 wrong = sentence(error, "Something went wrong on the server")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,13 @@ class Remembered:
 
 
 def remember(audit: Remembered) -> Path | None:
-    """Keep an audit in place of the last one of the same network; None where nothing can be written."""
+    """Keep an audit in place of the last one of the same network; None where nothing can be written.
+
+    A method in a file is kept with all of its path: elsewhere another file, of a stranger, may have its name.
+    """
+    file, mark, name = (audit.method or "").rpartition(":")
+    if file.endswith(".py"):
+        audit = replace(audit, method=f"{Path(file).resolve()}{mark}{name}")
     return write_own(_name(audit.fingerprint), json.dumps(asdict(audit), indent=2) + "\n")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from fei.auditing.result import Audit
 from fei.auditing.verdicts import FAIL, NONE, PASS
+from fei.common.words import in_markdown, printable
 from fei.progress import span
 
 
@@ -16,13 +17,13 @@ def markdown(audit: Audit) -> str:
     document = audit.document()
     names = [question["name"] for question in document["questions"]]
     rows = [
-        [f"`{each['name']}`", *(each["answers"][name]["mark"] for name in names), _seconds(each), str(each["images"])]
+        [_code(each["name"]), *(each["answers"][name]["mark"] for name in names), _seconds(each), str(each["images"])]
         for each in document["methods"]
     ]
     parts = [
         f"# Audit of {_code(document['network']['model'])}",
-        " ".join(document["sentences"]),
-        *(f"**{remark['sentence']}**" for remark in document["network"]["remarks"]),
+        in_markdown(" ".join(document["sentences"])),
+        *(f"**{in_markdown(remark['sentence'])}**" for remark in document["network"]["remarks"]),
         _table(["method", *names, "per map", "images"], rows),
         "✓ passes, ✗ fails, ? cannot tell with this many images, – does not apply. At most "
         f"{document['alpha']:.0%} of the ✓ and ✗ are expected to be wrong.",
@@ -36,7 +37,7 @@ def markdown(audit: Audit) -> str:
         _table(
             ["method", "question", "", "mean", "interval", "n", "note"],
             [
-                [f"`{each['name']}`", name, answer["mark"], *_numbers(answer), _note(answer)]
+                [_code(each["name"]), name, answer["mark"], *_numbers(answer), in_markdown(_note(answer))]
                 for each in document["methods"]
                 for name, answer in each["answers"].items()
                 if answer["answer"] != NONE
@@ -45,7 +46,7 @@ def markdown(audit: Audit) -> str:
     ]
     for title, reasons in (("Dropped early", document["dropped"]), ("Not measured", document["left_out"])):
         if reasons:
-            parts += [f"## {title}", "\n".join(f"- `{name}`: {why}" for name, why in reasons.items())]
+            parts += [f"## {title}", "\n".join(f"- {_code(name)}: {in_markdown(why)}" for name, why in reasons.items())]
     parts.append(
         f"{document['data']['images']} images in {_code(document['data']['spec'])}, seed {document['seed']}, "
         f"{span(document['seconds'])} of {span(document['budget'])}; fingerprint "
@@ -86,16 +87,20 @@ def junit(audit: Audit, method: str | None) -> str:
         "time": f"{audit.seconds:.1f}",
     }
     ElementTree.indent(suite)
+    for each in suite.iter():  # XML has no sign for some of what a file may be called
+        each.attrib = {key: printable(value) for key, value in each.attrib.items()}
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines)
+    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
 
 
 def _code(text: str) -> str:
-    return f"`{text.replace('`', chr(39))}`"
+    """A name, as code."""
+    line = printable(" ".join(text.split()))
+    return f"`{line.replace('`', chr(39)).replace('|', chr(92) + '|')}`"
 
 
 def _seconds(method: dict[str, Any]) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
 
 from fei.bench.units import BLACK_IMAGE, DONE, FAILED, Outcome, Unit, storable
+from fei.common.consent import Agreement
 from fei.errors import FEIError
 
 if TYPE_CHECKING:
     from fei.bench.plan import Plan
     from fei.bench.plan.catalog import Catalog
+    from fei.methods import Method
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class WorkerContext:
         retries: How often a failed unit is tried again.
         maps: Folders in which maps may have been kept.
         unit_timeout: Seconds that a unit, or the loading of a network, may take; None for as long as it takes.
+        agreement: What code may be loaded.
         make: What makes a worker; None for `fei.bench.engine.worker.Worker`.
     """
 
@@ -94,6 +97,7 @@ class WorkerContext:
     retries: int = 0
     maps: tuple[str, ...] = ()
     unit_timeout: float | None = None
+    agreement: Agreement = field(default_factory=Agreement)
     make: Callable[[WorkerContext], Computer] | None = None
 
     @classmethod
@@ -101,7 +105,16 @@ class WorkerContext:
         """The context of a plan's units on a device; `more` are further attributes."""
         trials = plan.black_image.trials if plan.black_image else 0
         layers = plan.sanity.layers if plan.sanity else 0
+        more = {"agreement": Agreement.now(), **more}
         return cls(catalog.networks, catalog.recipes, plan.metrics.batch_size, trials, layers, device, **more)
+
+    def method(self, index: int) -> Method:
+        """A new method of these units."""
+        from fei.methods import create
+
+        recipe = self.recipes[index]
+        with self.agreement.holding():
+            return create(recipe.name, **recipe.options)
 
     def worker(self) -> Computer:
         """A new worker for these units."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import itertools
 import os
@@ -74,6 +75,7 @@ def run(words: list[str]) -> int:
     options = set(itertools.takewhile(lambda word: word != "--", words))
     as_json, debug = "--json" in options, "--debug" in options
     how = "Interrupted."
+    _pass_over_settings_here()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a path or a label may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
@@ -96,6 +98,17 @@ def run(words: list[str]) -> int:
         if as_json:
             print_line({"error": how})
     return int(code)
+
+
+def _pass_over_settings_here() -> None:
+    """Have matplotlib not read the settings that lie in this folder: a stranger's can have it run TeX."""
+    if "matplotlib" not in sys.modules and os.path.lexists("matplotlibrc"):
+        here = os.getcwd()
+        os.chdir(os.path.dirname(fei.__file__))
+        try:
+            importlib.import_module("matplotlib")  # which reads them once
+        finally:
+            os.chdir(here)
 
 
 def _unread() -> int:

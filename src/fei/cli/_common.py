@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import shlex
 import sys
@@ -34,8 +35,8 @@ def note(text: str) -> None:
 
 
 def print_json(document: Any) -> None:
-    """Print a document for a machine on standard output."""
-    typer.echo(json.dumps(document, indent=2, allow_nan=False))
+    """Print a document for a machine on standard output; JSON has no infinite numbers, which become null."""
+    typer.echo(json.dumps(_finite(document), indent=2, allow_nan=False))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, words: bool = False) -> None:
@@ -55,7 +56,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, words:
     for number, column in enumerate(columns):
         # what is typed as a name must not be broken over lines
         table.add_column(
-            column,
+            Text(printable(column)),
             no_wrap=not (words and number),
             overflow="fold",
             justify="left" if words or not number else "right",
@@ -135,6 +136,14 @@ def complain(error: BaseException, *, debug: bool = False) -> None:
         note("".join(traceback.format_exception(error)).rstrip("\n"))
     typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
     note(sentence(error))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _one_line(text: str) -> str:

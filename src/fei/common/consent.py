@@ -3,7 +3,7 @@
 What is typed on a command line, passed to a function, or stands in a plan that was named there, has been said. What a
 run, a record or an export names has not. Such code runs if the user agrees to it (``--trust-code``) or did so before:
 every agreement is remembered by the SHA-256 of the source and the name of the object, in a file that only the user can
-write. What that source imports in turn is not looked at.
+write, and until the command ends. What that source imports in turn is not looked at.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from fei.common.memory import own_file, read_own
 from fei.errors import InputError
@@ -27,11 +28,15 @@ _FILE = "trusted-code"
 
 @dataclass(frozen=True)
 class _Stance:
-    """What holds for code that is loaded now: who names it (None: the caller), and whether to trust or remember it."""
+    """What holds for code that is loaded now.
+
+    Who names it (None: the caller), whether to trust or remember it, and what has been agreed to since anyone asks.
+    """
 
     origin: str | None = None
     trusts: bool = False
     remembers: bool = False
+    agreed: set[str] | None = None
 
 
 _stance: ContextVar[_Stance] = ContextVar("stance", default=_Stance())  # noqa: B039 (it is frozen)
@@ -40,7 +45,8 @@ _stance: ContextVar[_Stance] = ContextVar("stance", default=_Stance())  # noqa: 
 @contextmanager
 def named_by(origin: str) -> Iterator[None]:
     """Within the block, code is named by data such as "The run in 'runs/a'", so that the user has to agree to it."""
-    with _holding(replace(_stance.get(), origin=origin)):
+    before = _stance.get()
+    with _holding(replace(before, origin=origin, agreed=set() if before.agreed is None else before.agreed)):
         yield
 
 
@@ -51,10 +57,35 @@ def trusting(yes: bool = True) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True)
+class Agreement:
+    """What one process may run on behalf of another; picklable.
+
+    Attributes:
+        origin: Who names the code; None if the user does, who may name any.
+        entries: What the user has agreed to.
+    """
+
+    origin: str | None = None
+    entries: frozenset[str] = frozenset()
+
+    @classmethod
+    def now(cls) -> Self:
+        """What holds here and now: a file may be another one by the time that the other process reads it."""
+        stance = _stance.get()
+        return cls(stance.origin, frozenset(stance.agreed or ()))
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Within the block no other code runs."""
+        with _holding(_Stance(self.origin, agreed=None if self.origin is None else set(self.entries))):
+            yield
+
+
 @contextmanager
 def remembering() -> Iterator[None]:
     """Within the block, code that the caller names is remembered as agreed to."""
-    with _holding(replace(_stance.get(), remembers=True)):
+    with _holding(replace(_stance.get(), remembers=True, agreed=set())):
         yield
 
 
@@ -79,16 +110,19 @@ def check_code(where: str, name: str, source: bytes | None) -> None:
         InputError: If data names it and the user has not agreed to it.
     """
     stance = _stance.get()
+    agreed = set[str]() if stance.agreed is None else stance.agreed
     digest = "unknown" if source is None else hashlib.sha256(source).hexdigest()
-    entry = None if source is None else f"{digest} {name.encode('unicode_escape').decode()}"
+    known = digest if source is not None else f"{digest}, {where}"
+    entry = f"{known} {name}".encode("unicode_escape").decode()
     if stance.origin is None or stance.trusts:
-        if entry is not None and (stance.remembers or stance.origin is not None):
+        if source is not None and (stance.remembers or stance.origin is not None):
             _remember(entry)
-    elif entry is None or entry not in _remembered():
+    elif entry not in agreed and (source is None or entry not in _remembered()):
         raise InputError(
             f"{stance.origin} names code that you have not agreed to run, '{name}' in '{where}' with the SHA-256 "
             f"{digest}; read that file, and add --trust-code if it may run with your rights."
         )
+    agreed.add(entry)
 
 
 def check_module(path: str, name: str) -> None:

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
+_MARKS = re.compile(r"([\\`*_{}\[\]<>|#~])")
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 
 
@@ -22,6 +23,11 @@ def printable(text: str) -> str:
     return "".join(
         sign if sign.isprintable() or sign in "\n\t" else sign.encode("unicode_escape").decode() for sign in text
     )
+
+
+def in_markdown(text: str) -> str:
+    """Text that Markdown shows as it is, on one line."""
+    return _MARKS.sub(r"\\\1", printable(" ".join(text.split())))
 
 
 def spreadsheet_cell(text: str) -> str:

@@ -65,7 +65,10 @@ def page_name(folder: Path, commands: Iterable[str | None], *, force: bool) -> s
     stem, _, ending = PAGE.rpartition(".")
     for name in itertools.chain([PAGE], (f"{stem}-{number}.{ending}" for number in itertools.count(2))):
         file = folder / name
-        if force or not file.exists() or all(text in file.read_text(encoding="utf-8") for text in told):
+        if force or not file.is_file():  # what is no file is no page of ours
+            return name
+        text = file.read_text(encoding="utf-8", errors="replace")
+        if all(command in text for command in told):
             return name
     raise AssertionError("there is always another number")
 

@@ -7,18 +7,19 @@ import math
 import os
 import socket
 import sys
+import tempfile
 import time
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
-from fei import __version__, methods
+from fei import __version__
 from fei.bench.context import Computer, WorkerContext, attempt, sentence
 from fei.bench.engine._pool import Ending, Member, Pool, Said, checked_count
 from fei.bench.units import FAILED, Outcome, Unit, storable
@@ -28,6 +29,7 @@ from fei.errors import InputError
 
 _REACH_SECONDS = 10.0  # that the machine at an address has to answer
 _OBJECT_STORE = 200_000_000  # bytes that Ray may keep results in on this machine: maps on their way to the driver
+_SHORT = "/tmp" if os.path.isdir("/tmp") else None  # noqa: S108 (TMPDIR may be too long for the name of a socket)
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 _DOUBT_SECONDS = 0.1  # between two questions to an actor that cannot be reached
 _NO_ROOM_SECONDS = 60.0  # how long no worker may start before that is said
@@ -81,23 +83,30 @@ class RayEngine:
         if ray.is_initialized():
             yield
             return
-        if self.address is None:
-            with _loopback_alone():
-                ray.init(
-                    "local",
-                    # more workers than processors are the caller's wish
-                    num_cpus=max(usable_processors(), self.workers * self.threads),
-                    object_store_memory=_OBJECT_STORE,
-                    include_dashboard=False,
-                    _node_ip_address="127.0.0.1",
-                    **_QUIET,
-                )
-        else:
-            _join(ray, self.address)
-        try:
+        with ExitStack() as after:
+            if self.address is None:
+                # Ray's own folder for sockets and logs is open to all, and so it makes any that it is given
+                private = tempfile.TemporaryDirectory(prefix="fei-", dir=_SHORT, ignore_cleanup_errors=True)
+                self._start(ray, os.path.join(after.enter_context(private), "ray"))
+            else:
+                _join(ray, self.address)
+            after.callback(ray.shutdown)
             yield
-        finally:
-            ray.shutdown()
+
+    def _start(self, ray: Any, folder: str) -> None:
+        """Start Ray on this machine, for the run alone."""
+        with _loopback_alone():
+            ray.init(
+                "local",
+                # more workers than processors are the caller's wish
+                num_cpus=max(usable_processors(), self.workers * self.threads),
+                object_store_memory=_OBJECT_STORE,
+                include_dashboard=False,
+                job_config=_job(ray),
+                _node_ip_address="127.0.0.1",
+                _temp_dir=folder,
+                **_QUIET,
+            )
 
     def _room(self, ray: Any) -> int:
         """How many actors the cluster has room for."""
@@ -122,13 +131,27 @@ def _join(ray: Any, address: str) -> None:
             if not (host and colon and port.isdecimal()) or "//" in host:
                 raise ValueError("it is not of the form HOST:PORT")
             socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
-        ray.init(address, **_QUIET)
+        ray.init(address, job_config=_job(ray), **_QUIET)
     except (OSError, OverflowError, RuntimeError, ValueError) as error:
         raise InputError(
             f"There is no Ray cluster to reach at '{address}' ({storable(error).rstrip('.')}); call this on a machine "
             "of the cluster with the address that 'ray start --head' printed, or leave the address out to compute "
             "on this machine alone."
         ) from error
+
+
+class _Nowhere(list[str]):
+    """Folders in which workers look for modules, to which none can be added."""
+
+    def extend(self, folders: Iterable[str]) -> None:
+        """Leave it at that."""
+
+
+def _job(ray: Any) -> Any:
+    """A job of Ray's whose workers do not look for modules in the driver's folder, which by itself comes first."""
+    job = ray.job_config.JobConfig()
+    job._py_driver_sys_path = _Nowhere()
+    return job
 
 
 @contextmanager
@@ -198,9 +221,9 @@ class _Actor:
             return (
                 f"The node {self._name} has {here} and the driver has {self._driver.versions}; install the same on all."
             )
-        for recipe in self._context.recipes if self._context.make is None else ():
+        for index, recipe in enumerate(self._context.recipes if self._context.make is None else ()):
             try:
-                methods.create(recipe.name, **recipe.options)
+                self._context.method(index)
             except Exception as error:
                 return (
                     f"The node {self._name} cannot make the method '{recipe.name}' ({sentence(error).rstrip('.')}); "

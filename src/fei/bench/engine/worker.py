@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fei import methods, metrics, models
+from fei import metrics, models
 from fei.bench.context import PlannedNetwork, WorkerContext, sentence
 from fei.bench.engine._measure import Findings, Subject, measure
 from fei.bench.engine._memory import Rows, out_of_memory
@@ -43,9 +43,7 @@ class Worker:
         self._loaded: tuple[str, Classifier | None, str | None] = ("", None, None)
         self._picture: Look | None = None
         self._trials: tuple[int, dict[int, Trial]] | None = None
-        self._method = cache(
-            lambda index: methods.create(context.recipes[index].name, **context.recipes[index].options)
-        )
+        self._method = cache(context.method)
         self._rows = Rows()
 
     def prepare(self, pair: int) -> str | None:
@@ -99,7 +97,8 @@ class Worker:
         return replace(outcome, scores=(*outcome.scores, (BATCH_ROWS, "", "", float(min(fewer)))))
 
     def _load(self, network: PlannedNetwork) -> Classifier:
-        classifier = models.load(network.model)
+        with self._context.agreement.holding():
+            classifier = models.load(network.model)
         if model_fingerprint(classifier) != network.fingerprint:
             raise ModelError(
                 f"The network '{network.model}' is another one each time it is loaded, so a run could not go on with "

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fei.bench.report._notes import failure_notes
-from fei.bench.report._written import document, escaped
+from fei.bench.report._written import document
 from fei.bench.report.figures import figures
 from fei.bench.report.numbers import Numbers
 from fei.bench.report.style import FORMATS, picture
 from fei.bench.report.tables import Table, tables
 from fei.common.files import prepare_folder, refuse_link, write_files
+from fei.common.words import in_markdown
 
 if TYPE_CHECKING:
     from fei.bench.store import Store
@@ -85,7 +86,7 @@ def write_report(store: Store, folder: Path | str, numbers: Numbers | None = Non
             continue
         name = f"figures/{figure.name}"
         files |= {f"{name}.{form}": picture(figure.figure, form) for form in FORMATS}
-        blocks[name] = f"![{escaped(figure.caption)}]({name}.png)\n\n{escaped(figure.caption)}\n"
+        blocks[name] = f"![{in_markdown(figure.caption)}]({name}.png)\n\n{in_markdown(figure.caption)}\n"
     page = "\n".join(_page(store, numbers, blocks, remarks, list(files)))
     write_files(folder, files | {REPORT: page.encode()}, what="report")
     return [folder / REPORT, *(folder / name for name in files)]
@@ -94,7 +95,7 @@ def write_report(store: Store, folder: Path | str, numbers: Numbers | None = Non
 def _page(
     store: Store, numbers: Numbers, blocks: dict[str, str], remarks: list[str], files: list[str]
 ) -> Iterator[str]:
-    yield f"# {escaped(numbers.plan.name)}\n"
+    yield f"# {in_markdown(numbers.plan.name)}\n"
     total, failed, waiting = (
         sum(count for (_, status), count in numbers.counts.items() if wanted in ("", status))
         for wanted in ("", "failed", "waiting")
@@ -112,14 +113,18 @@ def _page(
     if not blocks:
         yield "There are no numbers yet.\n"
     for remark in remarks:
-        yield f"{escaped(remark)}\n"
+        yield f"{in_markdown(remark)}\n"
     if "tables/plain.csv" in files:
         yield "All numbers are in [tables/plain.csv](tables/plain.csv).\n"
     yield from _what_was_run(store, numbers)
 
 
 def _table(table: Table) -> str:
-    parts = [f"## {escaped(table.title)}", table.markdown(), "\n".join(f"- {escaped(note)}" for note in table.notes)]
+    parts = [
+        f"## {in_markdown(table.title)}",
+        table.markdown(),
+        "\n".join(f"- {in_markdown(note)}" for note in table.notes),
+    ]
     if any(math.isfinite(cell.estimate.low) for _, _, cell in table.filled()):
         parts.append(f"<details><summary>95 % intervals</summary>\n\n{table.markdown(intervals=True)}\n</details>")
     if tests := table.tests():
@@ -136,25 +141,25 @@ def _what_was_run(store: Store, numbers: Numbers) -> Iterator[str]:
         seed = pair.sample_seed if pair.sample is not None else "–"
         images = len(numbers.items(index, "map")) or "–"
         cells = [pair.name, pair.model, pair.data or "–", str(images), str(seed)]
-        yield f"| {' | '.join(map(escaped, cells))} |"
+        yield f"| {' | '.join(map(in_markdown, cells))} |"
     yield "\n| method | name | group | options |\n| :-- | :-- | :-- | :-- |"
     for method in plan.methods:
         options = json.dumps(method.options, sort_keys=True, default=str) if method.options else "–"
-        yield f"| {' | '.join(map(escaped, [method.label, method.name, method.group or '–', options]))} |"
+        yield f"| {' | '.join(map(in_markdown, [method.label, method.name, method.group or '–', options]))} |"
     target = "the predicted class" if plan.target == "predicted" else "the class that the data set names"
     versions = store.versions
     yield f"\n- Seeds: {', '.join(map(str, plan.seeds))}."
     yield f"- Explained: {target}."
-    yield f"- Protocols: {escaped(', '.join(plan.metrics.protocols))}."
+    yield f"- Protocols: {in_markdown(', '.join(plan.metrics.protocols))}."
     if plan.black_image is not None:
         yield f"- Black-image test: {plan.black_image.trials} trials a seed."
     if plan.sanity is not None:
         yield f"- Sanity check: {plan.sanity.images} images."
-    yield f"- Versions: {escaped(', '.join(f'{name} {version}' for name, version in sorted(versions.items())))}."
+    yield f"- Versions: {in_markdown(', '.join(f'{name} {version}' for name, version in sorted(versions.items())))}."
     yield "\n| units | done | failed | not computed yet |\n| :-- | --: | --: | --: |"
     for kind in dict.fromkeys(kind for kind, _ in numbers.counts):
         counts = [numbers.counts.get((kind, status), 0) for status in ("done", "failed", "waiting")]
-        yield f"| {escaped(kind)} | {' | '.join(map(str, counts))} |"
+        yield f"| {in_markdown(kind)} | {' | '.join(map(str, counts))} |"
     yield ""
     for note in failure_notes(numbers, numbers.failures):
-        yield f"- {escaped(note)}"
+        yield f"- {in_markdown(note)}"

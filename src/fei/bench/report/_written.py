@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from fei.bench.report._cells import MISSING, Cell, Column, decimals, number
-from fei.common.words import spreadsheet_cell
+from fei.common.words import in_markdown, spreadsheet_cell
 
 if TYPE_CHECKING:
     from fei.bench.report.tables import Table
@@ -39,12 +39,6 @@ _DOCUMENT = r"""\documentclass{article}
 """
 
 
-def escaped(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
-    line = " ".join(text.split())
-    return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", line)
-
-
 def markdown(table: Table, *, intervals: bool = False) -> str:
     """A table in Markdown, without its title and notes.
 
@@ -52,16 +46,16 @@ def markdown(table: Table, *, intervals: bool = False) -> str:
         table: The table.
         intervals: Whether to show the 95 % intervals in place of the spread over seeds.
     """
-    heads = ["<br>".join(map(escaped, column.heads)) for column in table.columns]
+    heads = ["<br>".join(map(in_markdown, column.heads)) for column in table.columns]
     lines = [_line(["method", *heads]), _line([":--", *["--:"] * len(heads)])]
     digits = [decimals(cells) for cells in zip(*table.cells, strict=True)]
     before = None
     for row, cells in zip(table.rows, table.cells, strict=True):
         if table.headings and row.group and row.group != before:
-            lines.append(_line([f"*{escaped(row.group)}*", *[""] * len(heads)]))
+            lines.append(_line([f"*{in_markdown(row.group)}*", *[""] * len(heads)]))
         before = row.group
         texts = [_cell(c, col, d, intervals) for c, col, d in zip(cells, table.columns, digits, strict=True)]
-        lines.append(_line([escaped(row.label), *texts]))
+        lines.append(_line([in_markdown(row.label), *texts]))
     return "\n".join(lines) + "\n"
 
 
@@ -69,9 +63,9 @@ def tests_markdown(table: Table) -> str:
     """The paired tests of a table in Markdown; empty where there are none."""
     rows = [
         [
-            escaped(row.label),
-            escaped(", ".join(column.heads)),
-            escaped(test.against),
+            in_markdown(row.label),
+            in_markdown(", ".join(column.heads)),
+            in_markdown(test.against),
             f"{test.difference:+.4g}",
             f"{test.p:.3g}",
             f"{test.corrected:.3g}",
@@ -114,7 +108,7 @@ def csv_text(table: Table) -> str:
 def _cell(cell: Cell | None, column: Column, digits: int, intervals: bool) -> str:
     if cell is None:
         return MISSING
-    text = escaped(number(cell, column, digits, interval=intervals))
+    text = in_markdown(number(cell, column, digits, interval=intervals))
     text = {0: text, 1: f"**{text}**", 2: f"<u>{text}</u>"}[cell.place]
     marks = cell.sign + ("†" if cell.short else "")
     return text + (f"<sup>{marks}</sup>" if marks else "")

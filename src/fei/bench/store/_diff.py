@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
 from fei.bench.store._store import Store
-from fei.bench.store.disk import DATABASE, connect_readonly, dictionaries, explained
+from fei.bench.store.disk import dictionaries, explained
 
 _WHERE = ("pair", "method", "kind", "metric", "protocol", "layer")
 _WHAT = (*_WHERE, "item", "seed")
-_SCORED = "SELECT * FROM {}.results WHERE metric IS NOT NULL AND status = 'done'"
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,17 @@ def diff(first: Store, second: Store, *, most: int = 20) -> Difference:
         most: How many of the largest differences to list.
     """
     _ = first.plan, second.plan  # whose names are those of the tables, each once
-    with explained(first.folder), contextlib.closing(connect_readonly(first.folder)) as sql:
-        address = (second.folder / DATABASE).resolve().as_uri()
-        sql.execute("ATTACH ? AS other", (f"{address}?mode=ro",))
-        sql.execute("PRAGMA temp_store = FILE")
+    # in a file without a name; what is read of the runs is what was checked as they were opened
+    with explained(first.folder), contextlib.closing(sqlite3.connect("", isolation_level=None)) as sql:
         joined = " AND ".join(f'a."{name}" IS b."{name}"' for name in _WHAT)
         names = ", ".join(f'"{name}"' for name in _WHAT)
-        for table, schema in (("ours", "main"), ("theirs", "other")):
-            sql.execute(f"CREATE TEMP TABLE {table} AS SELECT {names}, value, unit FROM ({_SCORED.format(schema)})")  # noqa: S608
-            sql.execute(f"CREATE INDEX temp.{table}_names ON {table}({names})")
+        for table, store in (("ours", first), ("theirs", second)):
+            sql.execute(f"CREATE TABLE {table}({names}, value, unit)")
+            rows = store.each(f"SELECT {names}, value, unit FROM results WHERE metric IS NOT NULL AND status = 'done'")  # noqa: S608
+            sql.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * (len(_WHAT) + 2))})", rows)  # noqa: S608
+            sql.execute(f"CREATE INDEX {table}_names ON {table}({names})")
         sql.execute(
-            f"CREATE TEMP TABLE both AS SELECT a.*, b.value AS other, abs(a.value - b.value) AS apart, "  # noqa: S608
+            f"CREATE TABLE both AS SELECT a.*, b.value AS other, abs(a.value - b.value) AS apart, "  # noqa: S608
             f"a.unit = b.unit AS same_unit FROM ours a JOIN theirs b ON {joined}"
         )
 

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import MISSING, fields
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch
 from fei.bench.plan.keys import plan_key
 from fei.bench.store import _digests
 from fei.bench.units import Outcome
+from fei.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from fei.bench.plan import Plan
@@ -147,6 +149,26 @@ def flaw(sql: sqlite3.Connection) -> str | None:
     if sql.execute(_UNFOLDED).fetchone()[0] > _MOST_UNFOLDED + _TIMES_UNFOLDED * size * pages:
         return "its rows refer to each other without end"
     return None
+
+
+def check(folder: Path, sql: sqlite3.Connection) -> None:
+    """Refuse a database of another version, and one that no run has written.
+
+    Raises:
+        InputError: If nothing was laid out in it.
+        DataError: If it cannot be used.
+    """
+    found = version(sql)
+    if found is None:
+        raise InputError(f"The run in '{folder}' was never begun; start it again with 'fei bench run'.")
+    if found != str(VERSION):
+        raise DataError(
+            f"The run in '{folder}' has schema {found} and this version of fei reads {VERSION}; use the version that "
+            "wrote it, or a newer one."
+        )
+    wrong = flaw(sql)
+    if wrong is not None:
+        raise DataError(f"The database in '{folder}' cannot be used ({wrong}); restore it, or begin another run.")
 
 
 @cache

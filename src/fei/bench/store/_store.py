@@ -140,7 +140,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
             lock = None if readonly else _locked(folder, undo)
             connection = connect_readonly(folder)
             undo.callback(connection.close)
-            _check(folder, connection)  # before a connection that writes touches the file
+            _schema.check(folder, connection)  # before a connection that writes touches the file
             if lock is not None:
                 connection.close()
                 connection = connect(folder)
@@ -197,8 +197,12 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def rows(self, sql: str, arguments: Sequence[Any] = ()) -> list[Any]:
         """What a query finds, as tuples."""
+        return list(self.each(sql, arguments))
+
+    def each(self, sql: str, arguments: Sequence[Any] = ()) -> Iterator[Any]:
+        """What a query finds, tuple by tuple."""
         with explained(self.folder):
-            return self._connection.execute(sql, arguments).fetchall()
+            yield from self._connection.execute(sql, arguments)
 
     def results(self, kind: str = "map") -> list[dict[str, Any]]:
         """The numbers of one kind of unit: a dictionary for each row of the view `results`."""
@@ -219,11 +223,10 @@ class Store(contextlib.AbstractContextManager["Store"]):
         shared: dict[frozenset[str], frozenset[str]] = {}  # few sets, for many units
         found: dict[str, frozenset[str]] = {}
         sql = "SELECT unit, group_concat(name, char(10)) FROM groups GROUP BY unit"
-        with explained(self.folder):
-            for unit, names in self._connection.execute(sql):
-                groups = frozenset(names.split("\n"))
-                groups = groups if unit in kept else groups - {KEPT}
-                found[unit] = shared.setdefault(groups, groups)
+        for unit, names in self.each(sql):
+            groups = frozenset(names.split("\n"))
+            groups = groups if unit in kept else groups - {KEPT}
+            found[unit] = shared.setdefault(groups, groups)
         return found
 
     def failed(self) -> dict[str, str]:
@@ -393,18 +396,3 @@ def _locked(folder: Path, undo: contextlib.ExitStack) -> Lock:
             if part.stat().st_mtime_ns < lock.since:
                 part.unlink()
     return lock
-
-
-def _check(folder: Path, connection: sqlite3.Connection) -> None:
-    """Refuse a database of another version, and one that no run has written."""
-    version = _schema.version(connection)
-    if version is None:
-        raise InputError(f"The run in '{folder}' was never begun; start it again with 'fei bench run'.")
-    if version != str(_schema.VERSION):
-        raise DataError(
-            f"The run in '{folder}' has schema {version} and this version of fei reads {_schema.VERSION}; use the "
-            "version that wrote it, or a newer one."
-        )
-    flaw = _schema.flaw(connection)
-    if flaw is not None:
-        raise DataError(f"The database in '{folder}' cannot be used ({flaw}); restore it, or begin another run.")
