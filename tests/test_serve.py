@@ -200,6 +200,34 @@ def test_a_run_finds_what_the_methods_find_without_it(tiny, photo):
             np.testing.assert_array_equal(found, expected.numpy())
 
 
+def test_a_preview_is_shown_at_once_and_the_map_takes_its_place(tiny, photo, monkeypatch):
+    shown = []
+    show = runs.Card.show
+
+    def watched(card, image, attribution, **how):
+        show(card, image, attribution, **how)
+        shown.append((card.preview, attribution))
+
+    monkeypatch.setattr(runs, "_FRAME_SECONDS", 0)
+    monkeypatch.setattr(runs.Card, "show", watched)
+    job = run_of(tiny, photo, "fei", "fei-vm", seed=5)
+    job.requests = [job.requests[0].model_copy(update={"methods": {"fei": {}, "fei-vm": {"steps": 4}}})]
+    job.run()
+    assert job.state == DONE
+    made = [fei.methods.create("fei", preset=preset) for preset in ("preview", "fei")]
+    seeds = [torch.Generator().manual_seed(5) for _ in made]
+    x = photo.looks["nets.py:tiny"].inputs
+    preview, whole = (how(tiny.classifier, x, 3, generator=seed)[0, 0] for how, seed in zip(made, seeds, strict=True))
+    frames = shown[: 1 + (20 - 3) + 1]  # what forms is shown from where it has had more steps than the preview
+    assert [mark for mark, _ in frames] == [True] + [False] * 18
+    assert torch.equal(frames[0][1], preview)
+    assert torch.equal(frames[-1][1], whole)
+    assert [mark for mark, _ in shown[19:]] == [False] * 5  # of others there is no preview
+    with zipfile.ZipFile(job.results["fei-results.zip"]) as archive:
+        np.testing.assert_array_equal(np.load(io.BytesIO(archive.read("fei.map.npy"))), whole.numpy())
+        assert json.loads(archive.read("fei.json"))["preview"] is False
+
+
 def test_several_classes_are_what_each_is_alone(tiny, photo):
     job = run_of(tiny, photo, "fei-vm", "gradcam")
     job.requests = [job.requests[0].model_copy(update={"target": target}) for target in ("3", "0")]

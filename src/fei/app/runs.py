@@ -22,6 +22,7 @@ from fei import methods
 from fei.app.limits import sentence
 from fei.app.photos import Photo, encoded
 from fei.errors import InputError
+from fei.methods.fei import FEIMethod
 from fei.models import Classifier
 from fei.report.drawing import QUIET, overlay, photo
 from fei.report.explorer import Panel, Shown, explorer_html
@@ -40,7 +41,10 @@ class Stopped(Exception):  # noqa: N818 (not an error: someone asked for it)
 
 @dataclass
 class Card:
-    """How far one method of a run is: its state, its steps, and its latest picture (JPEG) and the number of it."""
+    """How far one method of a run is: its state, its steps, and its latest picture (JPEG) and the number of it.
+
+    The first picture may be a preview, which stays until the run has more to show.
+    """
 
     state: str = WAITING
     done: int = 0
@@ -49,11 +53,13 @@ class Card:
     frame: int = 0
     picture: bytes | None = None
     framed: float = 0.0
+    preview: bool = False
 
-    def show(self, image: Tensor, attribution: Tensor, *, silent: bool = False) -> None:
+    def show(self, image: Tensor, attribution: Tensor, *, silent: bool = False, preview: bool = False) -> None:
         """Keep a picture of a map (H, W) over the image (3, H, W); a faint one where nothing was found."""
         picture = overlay(photo(image), attribution.detach().cpu().numpy(), **(QUIET if silent else {}))
-        self.picture, self.framed, self.frame = encoded(Image.fromarray(picture)), time.monotonic(), self.frame + 1
+        self.picture, self.framed = encoded(Image.fromarray(picture)), time.monotonic()
+        self.frame, self.preview = self.frame + 1, preview
 
     def words(self) -> str:
         """How far it is, and for how long it will take."""
@@ -141,7 +147,10 @@ class PageRun:
             "state": self.state,
             "words": f"Waiting: {ahead} run(s) come first." if self.state == WAITING else self._words(),
             "share": round(sum(card.share() for _, card in cards) / len(cards), 3),
-            "cards": [{"method": name, "words": card.words(), "frame": card.frame} for name, card in cards],
+            "cards": [
+                {"method": name, "words": card.words(), "frame": card.frame, "preview": card.preview}
+                for name, card in cards
+            ],
         }
 
     def _words(self) -> str:
@@ -170,6 +179,9 @@ class PageRun:
     def _panels(self, inquiries: Sequence[Inquiry], name: str) -> list[Panel]:
         """What one method finds for each class, with its card kept up to date."""
         card, image = self.cards[name], self.seen.inputs[0]
+        how: Any = inquiries[0].methods[name]
+        preview = how.preview if isinstance(how, FEIMethod) else None
+        targets = [one.target for one in inquiries]
 
         def progress(done: int, total: int) -> None:
             self.check()
@@ -177,14 +189,18 @@ class PageRun:
 
         def step(number: int, alphas: Tensor) -> None:
             self.check()
-            if time.monotonic() - card.framed >= _FRAME_SECONDS:
+            shows_more = preview is None or number > preview.config["steps"]
+            if shows_more and time.monotonic() - card.framed >= _FRAME_SECONDS:
                 card.show(image, alphas[0].float().mean((0, 1)))
 
         self.check()
-        card.state, card.began = RUNNING, time.monotonic()
-        show_masks(inquiries[0].methods[name], step)
-        asking = replace(inquiries[0], progress=progress)
-        found = asking.find_classes(name, self.seen, [one.target for one in inquiries])
+        card.state = RUNNING
+        if preview is not None:
+            first, _ = replace(inquiries[0], methods={name: preview}).ask(name, self.seen, targets[:1])
+            card.show(image, first.maps[0, 0], preview=True)
+        card.began = time.monotonic()
+        show_masks(how, step)
+        found = replace(inquiries[0], progress=progress).find_classes(name, self.seen, targets)
         card.show(image, found[0].map, silent=found[0].silent)
         card.state = MEASURING
         measured = [one.measure(self.seen, panel) for one, panel in zip(inquiries, found, strict=True)]

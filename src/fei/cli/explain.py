@@ -320,7 +320,7 @@ def _summary(record: dict[str, Any]) -> str:
         ("predicted", ", ".join(percent)),
         ("explained", f"{target['label']} ({target['index']}), {chosen}"),
         *([] if record["preprocessing"] is None else [("input", _wrapped(record["preprocessing"]["words"]))]),
-        ("method", f"{record['method']}, seed {record['seed']}, {record['seconds']:.0f} s"),
+        ("method", f"{record['method']}{' (preview)' if record['preview'] else ''}, seed {record['seed']}, {record['seconds']:.0f} s"),
         *_judged(record),
         *(("note", _wrapped(text)) for text in record["notes"]),
         ("picture", files["picture"]),

@@ -94,10 +94,10 @@ function sortedBy(rows, value, ascending) {
   });
 }
 
-/** The best of each column in each pair; controls take no place. */
+/** The best of each column in each pair; what is not ranked takes no place. */
 function bestOf(rows, columns) {
   return columns.map((column, i) => new Map(run.pairs.map((pair) => {
-    const means = rows.filter((one) => one.pair === pair && !run.methods[one.method].control)
+    const means = rows.filter((one) => one.pair === pair && run.methods[one.method].ranked)
       .map((one) => one.cells[i]?.mean).filter((mean) => mean !== undefined);
     return [pair, column.better === null || column.cost || !means.length ? null : Math[column.better ? "max" : "min"](...means)];
   })));
