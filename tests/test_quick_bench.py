@@ -58,7 +58,9 @@ def weak():
 """
 
 
-@pytest.mark.parametrize(("light", "networks"), [([0.95, 0.9, 0.5, 0.55, 0.5, 0.45], ["net"]), ([0.9, 0.6, 0.5], ["net", "weak"])])
+@pytest.mark.parametrize(
+    ("light", "networks"), [([0.95, 0.9, 0.5, 0.55, 0.5, 0.45], ["net"]), ([0.9, 0.6, 0.5], ["net", "weak"])]
+)
 def test_of_given_photographs_it_takes_those_that_the_networks_are_sure_of(tmp_path, monkeypatch, light, networks):
     monkeypatch.chdir(furnish(tmp_path, SURE_OF_LIGHT))
     (tmp_path / "photos").mkdir()

@@ -360,7 +360,7 @@ def test_a_run_tells_how_far_it_is_and_for_how_long_it_will_take(slow, photo):
         "state": "waiting",
         "words": "Waiting: 2 run(s) come first.",
         "share": 0.0,
-        "cards": [{"method": name, "words": "waiting", "frame": 0} for name in ("fei-vm", "gradcam")],
+        "cards": [{"method": name, "words": "waiting", "frame": 0, "preview": False} for name in ("fei-vm", "gradcam")],
     }
     thread = threading.Thread(target=job.run)
     thread.start()

@@ -88,7 +88,9 @@ class Explanation:
         found = "" if self.evidence is None else f", evidence found in {int(self.evidence.found.sum())}"
         settings = f"{self.config['settings']['variant']}, {self.config['settings']['steps']} steps"
         kind = "a preview, " if self.preview else ""
-        return f"Explanation({kind}{images} image(s) of {size}, class {classes}, {masks} mask(s) each, {settings}{found})"
+        return (
+            f"Explanation({kind}{images} image(s) of {size}, class {classes}, {masks} mask(s) each, {settings}{found})"
+        )
 
     def perturbed(self) -> Tensor:
         """The images the optimisation ended with, x̃ of each mask, (N, masks, C, H, W)."""

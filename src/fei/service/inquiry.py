@@ -142,7 +142,9 @@ class Inquiry:
     def notes(self) -> list[str]:
         """What a reader should know of method and network before believing any map of it."""
         why = doubt(self.model) if isinstance(self.model, Classifier) else None
-        previews = [_PREVIEW.format(name) for name, how in self.methods.items() if _settings(how).get("preset") == PREVIEW]
+        previews = [
+            _PREVIEW.format(name) for name, how in self.methods.items() if _settings(how).get("preset") == PREVIEW
+        ]
         return [*self.told, *previews, *getattr(self.model, "remarks", ()), *([] if why is None else [why])]
 
     @cached_property

@@ -95,7 +95,9 @@ def _facts(record: dict[str, Any], best: dict[str, Any], text: str) -> dict[str,
     return {
         "prediction": f"{best['label']} ({best['index']}), {best['probability']:.1%}",
         "explained": f"{record['target']['label']} ({record['target']['index']}), by {record['target']['chosen_by']}",
-        "method": f"{record['method']}{', a preview' if record['preview'] else ''}, seed {record['seed']}; {options}"[:400],
+        "method": f"{record['method']}{', a preview' if record['preview'] else ''}, seed {record['seed']}; {options}"[
+            :400
+        ],
         "photograph": f"{record['image']['path']}, SHA-256 {record['image']['sha256']}",
         "network": record["model"],
         "weights": f"SHA-256 {network['weights']}",
