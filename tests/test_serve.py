@@ -218,11 +218,13 @@ def test_a_preview_is_shown_at_once_and_the_map_takes_its_place(tiny, photo, mon
     seeds = [torch.Generator().manual_seed(5) for _ in made]
     x = photo.looks["nets.py:tiny"].inputs
     preview, whole = (how(tiny.classifier, x, 3, generator=seed)[0, 0] for how, seed in zip(made, seeds, strict=True))
-    frames = shown[: 1 + (20 - 3) + 1]  # what forms is shown from where it has had more steps than the preview
-    assert [mark for mark, _ in frames] == [True] + [False] * 18
+    frames = shown[: 1 + (20 - 5) + 1]  # what forms is shown from twice the steps of the preview on
+    assert [mark for mark, _ in frames] == [True] + [False] * 16
     assert torch.equal(frames[0][1], preview)
+    torch.testing.assert_close(frames[-2][1], whole)  # the last step is the map already
+    assert not torch.allclose(frames[1][1], whole, atol=1e-3)
     assert torch.equal(frames[-1][1], whole)
-    assert [mark for mark, _ in shown[19:]] == [False] * 5  # of others there is no preview
+    assert [mark for mark, _ in shown[17:]] == [False] * 5  # of others there is no preview
     with zipfile.ZipFile(job.results["fei-results.zip"]) as archive:
         np.testing.assert_array_equal(np.load(io.BytesIO(archive.read("fei.map.npy"))), whole.numpy())
         assert json.loads(archive.read("fei.json"))["preview"] is False

@@ -21,6 +21,7 @@ from torch import Tensor
 from fei import methods
 from fei.app.limits import sentence
 from fei.app.photos import Photo, encoded
+from fei.core.explanation import Explanation
 from fei.errors import InputError
 from fei.methods.fei import FEIMethod
 from fei.models import Classifier
@@ -32,6 +33,7 @@ from fei.service.outputs import class_parts
 WAITING, RUNNING, MEASURING, DONE, STOPPED = "waiting", "running", "measuring its faithfulness", "done", "stopped"
 EXPLORER, ARCHIVE = "explorer.html", "fei-results.zip"
 _FRAME_SECONDS = 0.3  # masks change slowly; more pictures would only cost time
+_BEYOND = 2  # times the steps of a preview, from where on masks that form are nearer to the map than the preview is
 _FOUND = 0.8  # of a method's work is done when its map is found; the rest is measuring
 
 
@@ -181,7 +183,7 @@ class PageRun:
         card, image = self.cards[name], self.seen.inputs[0]
         how: Any = inquiries[0].methods[name]
         preview = how.preview if isinstance(how, FEIMethod) else None
-        targets = [one.target for one in inquiries]
+        targets, first = [one.target for one in inquiries], None
 
         def progress(done: int, total: int) -> None:
             self.check()
@@ -189,9 +191,9 @@ class PageRun:
 
         def step(number: int, alphas: Tensor) -> None:
             self.check()
-            shows_more = preview is None or number > preview.config["steps"]
+            shows_more = first is None or number >= _BEYOND * first.config["settings"]["steps"]
             if shows_more and time.monotonic() - card.framed >= _FRAME_SECONDS:
-                card.show(image, alphas[0].float().mean((0, 1)))
+                card.show(image, _map_so_far(alphas, first))
 
         self.check()
         card.state = RUNNING
@@ -231,6 +233,15 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes | str) -> None:
     member = zipfile.ZipInfo(name)  # of 1980, the first year that a zip knows
     member.compress_type = zipfile.ZIP_DEFLATED
     archive.writestr(member, content)
+
+
+def _map_so_far(alphas: Tensor, first: Explanation | None) -> Tensor:
+    """The map (H, W) of the masks (n, k, c, H, W) of a step; what counts beside masks is known from a preview."""
+    masks = alphas[0].float().mean((0, 1))
+    if first is None:
+        return masks
+    beside = first.config["settings"].get("prior", 0.0) if "focus" in first.config else 0.0
+    return first.maps[0, 0] + (masks - first.alphas[0].float().mean((0, 1))) / (1 + beside)
 
 
 def show_masks(method: Any, on_step: Callable[[int, Tensor], None]) -> None:
