@@ -151,7 +151,7 @@ function buildNotes(rows, columns, tested) {
   } else if (columns.length) {
     notes.push(`Mean ${seeds}over the images and, below it, the 95 % bootstrap interval over the images, as in the report.`);
   }
-  if (columns.some((column) => column.better !== null)) notes.push("The best of a column is bold; a control takes no place.");
+  if (columns.some((column) => column.better !== null)) notes.push(["The best of a column is bold", ...run.methods.filter(({ ranked }) => !ranked).map(({ label }) => `${label} takes no place`)].join("; ") + ".");
   if (columns.some(({ layered }) => layered)) notes.push("ᴸ: at the last feature layer.");
   if (tested) notes.push("Black image: share of trials in which a class is found, with Wilson’s interval; filters do not touch it.");
   if (rows.some((one) => one.cells.some((cell) => cell && cell.images < one.images))) notes.push("†: of fewer images than others in its row.");
