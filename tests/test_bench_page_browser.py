@@ -66,7 +66,7 @@ def mean(label, items, pair=0):
 
 def test_it_opens_from_disk_and_asks_for_nothing_else(visit, file):
     assert visit.text("h1") == "a run"
-    assert "3 methods, 2 network and data pairs, up to 6 images, 2 seeds" in visit.text("#summary")
+    assert "3 methods on 2 pairs of network and data, up to 6 images, 2 seeds" in visit.text("#summary")
     assert "86 units done, 1 failed, 1 not computed yet" in visit.text("#summary")
     visit.page.locator("#scores .open").first.click()
     visit.page.locator("#image-table .open").first.click()

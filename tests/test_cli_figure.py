@@ -98,7 +98,7 @@ def test_images_become_a_figure(place, capsys, layout):
     )  # fmt: skip
     assert code == 0
     assert json.loads(capsys.readouterr().out) == {
-        "schema": 1, "figure": "grid.png", "layout": layout, "methods": ["fei-none", "saliency", "fei-vm"],
+        "schema": 1, "figure": "grid.png", "layout": layout, "methods": ["fei-none (control)", "saliency", "fei-vm"],
     }  # fmt: skip
     pixels = np.asarray(Image.open("grid.png").convert("L"), dtype=float)
     assert pixels.shape[1] > 4 * 150

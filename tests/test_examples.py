@@ -2,7 +2,9 @@
 
 import json
 import runpy
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -35,6 +37,21 @@ def execute(cells, **parameters):
     return names
 
 
+class Cell:
+    """A notebook's cell: what it shows now, and what it ever showed. Clearing waits for the next that is shown."""
+
+    def __init__(self):
+        self.now, self.ever, self.stale = [], [], False
+
+    def clear_output(self, wait):
+        self.stale = wait
+
+    def display(self, figure):
+        self.now = [*([] if self.stale else self.now), figure]
+        self.ever.append(figure)
+        self.stale = False
+
+
 @pytest.fixture(scope="module")
 def cells():
     return code_of(NOTEBOOK)
@@ -51,7 +68,12 @@ def test_the_notebook_was_executed_and_is_small(cells):
 
 def test_the_first_map(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    names = execute(code_of(EXAMPLES / "first_map.ipynb"), steps=1)
+    cell = Cell()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=cell))
+    monkeypatch.setitem(sys.modules, "IPython.display", cell)
+    names = execute(code_of(EXAMPLES / "first_map.ipynb"), steps=2)
+    assert [figure.axes[1].get_title() for figure in cell.ever] == ["class 282\npreview", "class 282"]
+    assert cell.now == cell.ever[1:]  # one took the place of the other
     assert tuple(names["again"].maps.shape) == (1, 1, 224, 224)
     assert capsys.readouterr().out.startswith("tiger cat ")
 

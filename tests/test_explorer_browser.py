@@ -117,6 +117,7 @@ def test_the_marker_follows_the_curve(visit, shown):
         chart = visit.page.locator('[data-curve="insertion"] svg')
         marker = chart.locator("circle.a")
         start, end = (float(chart.get_attribute(name)) for name in ("data-from", "data-to"))
+        assert start > end  # insertion is drawn as it is read: it rises to the right, where all pixels are shown
         assert float(marker.get_attribute("cx")) == pytest.approx(start + fraction * (end - start), abs=0.01)
         assert ("measured" in marker.get_attribute("class")) == measured
         told = visit.text("#insertion-a-score")

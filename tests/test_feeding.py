@@ -149,7 +149,7 @@ def test_terminal_record_and_page_say_how_the_network_was_fed(place, capsys):
 @pytest.mark.parametrize(
     "command",
     [
-        *("explain", "compare", "figure", "sanity", "black-image", "trust", "finetune", "serve"),
+        *("explain", "compare", "figure", "sanity", "black-image", "trust", "audit", "finetune", "serve"),
         "bench preset",
     ],
 )

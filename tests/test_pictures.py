@@ -70,6 +70,7 @@ def test_explain_draws_it_so(monkeypatch):
     assert photograph.size == (40, 20)
     record = json.loads((OUT / "photo.json").read_text(encoding="utf-8"))
     assert box == pytest.approx(record["preprocessing"]["crop"], abs=1e-3)
+    assert drawn["notes"] == record["notes"] != []  # what a reader should know is in the caption
     assert record["target"]["label"] == f"class {record['target']['index']}"  # not "2" alone
     assert fei.models.load("net.py:net").index("class 2") == 2
 

@@ -201,6 +201,36 @@ def test_a_run_finds_what_the_methods_find_without_it(tiny, photo):
             np.testing.assert_array_equal(found, expected.numpy())
 
 
+def test_a_preview_is_shown_at_once_and_the_map_takes_its_place(tiny, photo, monkeypatch):
+    shown = []
+    show = runs.Card.show
+
+    def watched(card, image, attribution, **how):
+        show(card, image, attribution, **how)
+        shown.append((card.preview, attribution))
+
+    monkeypatch.setattr(runs, "_FRAME_SECONDS", 0)
+    monkeypatch.setattr(runs.Card, "show", watched)
+    job = run_of(tiny, photo, "fei", "fei-vm", seed=5)
+    job.requests = [job.requests[0].model_copy(update={"methods": {"fei": {}, "fei-vm": {"steps": 4}}})]
+    job.run()
+    assert job.state == DONE
+    made = [fei.methods.create("fei", preset=preset) for preset in ("preview", "fei")]
+    seeds = [torch.Generator().manual_seed(5) for _ in made]
+    x = photo.looks["nets.py:tiny"].inputs
+    preview, whole = (how(tiny.classifier, x, 3, generator=seed)[0, 0] for how, seed in zip(made, seeds, strict=True))
+    frames = shown[: 1 + (20 - 5) + 1]  # what forms is shown from twice the steps of the preview on
+    assert [mark for mark, _ in frames] == [True] + [False] * 16
+    assert torch.equal(frames[0][1], preview)
+    torch.testing.assert_close(frames[-2][1], whole)  # the last step is the map already
+    assert not torch.allclose(frames[1][1], whole, atol=1e-3)
+    assert torch.equal(frames[-1][1], whole)
+    assert [mark for mark, _ in shown[17:]] == [False] * 5  # of others there is no preview
+    with zipfile.ZipFile(job.results["fei-results.zip"]) as archive:
+        np.testing.assert_array_equal(np.load(io.BytesIO(archive.read("fei.map.npy"))), whole.numpy())
+        assert json.loads(archive.read("fei.json"))["preview"] is False
+
+
 def test_several_classes_are_what_each_is_alone(tiny, photo):
     job = run_of(tiny, photo, "fei-vm", "gradcam")
     job.requests = [job.requests[0].model_copy(update={"target": target}) for target in ("3", "0")]
@@ -333,7 +363,7 @@ def test_a_run_tells_how_far_it_is_and_for_how_long_it_will_take(slow, photo):
         "state": "waiting",
         "words": "Waiting: 2 run(s) come first.",
         "share": 0.0,
-        "cards": [{"method": name, "words": "waiting", "frame": 0} for name in ("fei-vm", "gradcam")],
+        "cards": [{"method": name, "words": "waiting", "frame": 0, "preview": False} for name in ("fei-vm", "gradcam")],
     }
     thread = threading.Thread(target=job.run)
     thread.start()

@@ -203,14 +203,19 @@ def test_the_mask_is_seen_to_form_and_cancelling_ends_it(visit):
     visitor = visit()
     visitor.choose("nets.py:slow")
     visitor.take("coffee")
-    visitor.only("fei-vm", "rise")
+    visitor.only("fei", "rise")
     assert not visitor.cancel.is_visible()
     visitor.run.click()
-    forming = visitor.page.get_by_alt_text("fei-vm: the map so far")
+    card = visitor.page.locator("#cards figure").first  # a preview comes first, and its place is taken in the same view
+    card.get_by_alt_text("fei: a preview").wait_for()
+    assert card.locator(".name").inner_text() == "fei (preview)"
+    forming = card.get_by_alt_text("fei: the map so far")
     forming.wait_for()
-    visitor.page.get_by_text(re.compile(r"fei-vm, step \d+ of 20, about \d+ s left")).wait_for()
+    assert card.locator(".name").inner_text() == "fei"
+    assert card.locator("img").count() == 1
+    visitor.page.get_by_text(re.compile(r"fei, step \d+ of 20, about \d+ s left")).wait_for()
     first = forming.get_attribute("src")
-    visitor.page.locator(f"img[alt^=fei-vm]:not([src='{first}'])").wait_for()
+    card.locator(f"img:not([src='{first}'])").wait_for()
     visitor.cancel.click()
     visitor.sees("The run was cancelled.")
     assert not visitor.download.is_visible()

@@ -21,7 +21,9 @@ from torch import Tensor
 from fei import methods
 from fei.app.limits import sentence
 from fei.app.photos import Photo, encoded
+from fei.core.explanation import Explanation
 from fei.errors import InputError
+from fei.methods.fei import FEIMethod
 from fei.models import Classifier
 from fei.report.drawing import QUIET, overlay, photo
 from fei.report.explorer import Panel, Shown, explorer_html
@@ -31,6 +33,7 @@ from fei.service.outputs import class_parts
 WAITING, RUNNING, MEASURING, DONE, STOPPED = "waiting", "running", "measuring its faithfulness", "done", "stopped"
 EXPLORER, ARCHIVE = "explorer.html", "fei-results.zip"
 _FRAME_SECONDS = 0.3  # masks change slowly; more pictures would only cost time
+_BEYOND = 2  # times the steps of a preview, from where on masks that form are nearer to the map than the preview is
 _FOUND = 0.8  # of a method's work is done when its map is found; the rest is measuring
 
 
@@ -40,7 +43,10 @@ class Stopped(Exception):  # noqa: N818 (not an error: someone asked for it)
 
 @dataclass
 class Card:
-    """How far one method of a run is: its state, its steps, and its latest picture (JPEG) and the number of it."""
+    """How far one method of a run is: its state, its steps, and its latest picture (JPEG) and the number of it.
+
+    The first picture may be a preview, which stays until the run has more to show.
+    """
 
     state: str = WAITING
     done: int = 0
@@ -49,11 +55,13 @@ class Card:
     frame: int = 0
     picture: bytes | None = None
     framed: float = 0.0
+    preview: bool = False
 
-    def show(self, image: Tensor, attribution: Tensor, *, silent: bool = False) -> None:
+    def show(self, image: Tensor, attribution: Tensor, *, silent: bool = False, preview: bool = False) -> None:
         """Keep a picture of a map (H, W) over the image (3, H, W); a faint one where nothing was found."""
         picture = overlay(photo(image), attribution.detach().cpu().numpy(), **(QUIET if silent else {}))
-        self.picture, self.framed, self.frame = encoded(Image.fromarray(picture)), time.monotonic(), self.frame + 1
+        self.picture, self.framed = encoded(Image.fromarray(picture)), time.monotonic()
+        self.frame, self.preview = self.frame + 1, preview
 
     def words(self) -> str:
         """How far it is, and for how long it will take."""
@@ -141,7 +149,10 @@ class PageRun:
             "state": self.state,
             "words": f"Waiting: {ahead} run(s) come first." if self.state == WAITING else self._words(),
             "share": round(sum(card.share() for _, card in cards) / len(cards), 3),
-            "cards": [{"method": name, "words": card.words(), "frame": card.frame} for name, card in cards],
+            "cards": [
+                {"method": name, "words": card.words(), "frame": card.frame, "preview": card.preview}
+                for name, card in cards
+            ],
         }
 
     def _words(self) -> str:
@@ -170,6 +181,9 @@ class PageRun:
     def _panels(self, inquiries: Sequence[Inquiry], name: str) -> list[Panel]:
         """What one method finds for each class, with its card kept up to date."""
         card, image = self.cards[name], self.seen.inputs[0]
+        how: Any = inquiries[0].methods[name]
+        preview = how.preview if isinstance(how, FEIMethod) else None
+        targets, first = [one.target for one in inquiries], None
 
         def progress(done: int, total: int) -> None:
             self.check()
@@ -177,14 +191,18 @@ class PageRun:
 
         def step(number: int, alphas: Tensor) -> None:
             self.check()
-            if time.monotonic() - card.framed >= _FRAME_SECONDS:
-                card.show(image, alphas[0].float().mean((0, 1)))
+            shows_more = first is None or number >= _BEYOND * first.config["settings"]["steps"]
+            if shows_more and time.monotonic() - card.framed >= _FRAME_SECONDS:
+                card.show(image, _map_so_far(alphas, first))
 
         self.check()
-        card.state, card.began = RUNNING, time.monotonic()
-        show_masks(inquiries[0].methods[name], step)
-        asking = replace(inquiries[0], progress=progress)
-        found = asking.find_classes(name, self.seen, [one.target for one in inquiries])
+        card.state = RUNNING
+        if preview is not None:
+            first, _ = replace(inquiries[0], methods={name: preview}).ask(name, self.seen, targets[:1])
+            card.show(image, first.maps[0, 0], preview=True)
+        card.began = time.monotonic()
+        show_masks(how, step)
+        found = replace(inquiries[0], progress=progress).find_classes(name, self.seen, targets)
         card.show(image, found[0].map, silent=found[0].silent)
         card.state = MEASURING
         measured = [one.measure(self.seen, panel) for one, panel in zip(inquiries, found, strict=True)]
@@ -215,6 +233,15 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes | str) -> None:
     member = zipfile.ZipInfo(name)  # of 1980, the first year that a zip knows
     member.compress_type = zipfile.ZIP_DEFLATED
     archive.writestr(member, content)
+
+
+def _map_so_far(alphas: Tensor, first: Explanation | None) -> Tensor:
+    """The map (H, W) of the masks (n, k, c, H, W) of a step; what counts beside masks is known from a preview."""
+    masks = alphas[0].float().mean((0, 1))
+    if first is None:
+        return masks
+    beside = first.config["settings"].get("prior", 0.0) if "focus" in first.config else 0.0
+    return first.maps[0, 0] + (masks - first.alphas[0].float().mean((0, 1))) / (1 + beside)
 
 
 def show_masks(method: Any, on_step: Callable[[int, Tensor], None]) -> None:

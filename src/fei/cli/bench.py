@@ -191,7 +191,8 @@ def preset(
         else:
             print_table(["preset", "what it is"], [[*each] for each in known.items()])
         return
-    text = presets.preset(name, quick=quick, models=model or [], data=data or [], methods=method or [])
+    with aside():  # a network that is looked at may print
+        text = presets.preset(name, quick=quick, models=model or [], data=data or [], methods=method or [])
     if out is not None:
         _write(Path(out), text)
     if out is None and not as_json:

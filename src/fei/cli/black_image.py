@@ -79,6 +79,7 @@ def black_image(
         "model": model,
         "trials": trials,
         "seed": seed,
+        "notes": inquiry.notes,
         "results": entries,
         "versions": versions(),
         "command": command_line(["black-image", *(word for text in option or [] for word in ("-o", text))], options),
@@ -87,7 +88,7 @@ def black_image(
     if as_json:
         print_json(document | {"files": files})
     else:
-        _say_results(names, results, files)
+        _say_results(names, results, [*(f"Note: {text}" for text in inquiry.notes), *files.values()])
 
 
 def _checked_names(methods: str) -> list[str]:
@@ -190,7 +191,8 @@ def _write(folder: Path, document: dict[str, Any], *, force: bool) -> dict[str, 
     return {"table": str(folder / f"{name}.csv"), "record": str(folder / f"{name}.json")}
 
 
-def _say_results(names: list[str], results: list[BlackImage], files: dict[str, str]) -> None:
+def _say_results(names: list[str], results: list[BlackImage], lines: list[str]) -> None:
+    """Print the numbers, what they say, and some lines below."""
     from fei.report.comparison import titled
 
     levels = list(results[0].thresholds)
@@ -210,5 +212,5 @@ def _say_results(names: list[str], results: list[BlackImage], files: dict[str, s
     first = results[0]
     dropped = f", {first.dropped} dropped" if first.dropped else ""
     say(f"{first.trials} trials, {first.redrawn} redrawn{dropped}: the same ones for all methods.")
-    for file in files.values():
-        say(file)
+    for line in lines:
+        say(line)

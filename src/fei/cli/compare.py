@@ -166,7 +166,7 @@ def _numbers(panel: Panel) -> _Numbers:
     layers = list(evaluation.internal.values())
     last = {name: values.item() for name, values in layers[-1].numbers.items()} if layers else {}
     return _Numbers(
-        panel.method,
+        panel.called,
         evaluation.insertion.auc.item(),
         evaluation.deletion.auc.item(),
         last.get("mse"),
@@ -196,8 +196,8 @@ def _compare(
         prepare_folder(folder)
         shown, notes = inquiry.compare(seen, tests), inquiry.notes
     headline = f"{shown.label}, {shown.probability:.1%} ({inquiry.spec}, {inquiry.protocol.id})"
-    evaluations = {panel.method: panel.evaluation for panel in shown.panels if panel.evaluation is not None}
-    maps_shown = {panel.method: panel.map.numpy() for panel in shown.panels}
+    evaluations = {panel.called: panel.evaluation for panel in shown.panels if panel.evaluation is not None}
+    maps_shown = {panel.called: panel.map.numpy() for panel in shown.panels}
     picture = draw(photo(shown.image), maps_shown, evaluations, headline, shown.whole)
     document = {
         "schema": 1,
@@ -213,7 +213,10 @@ def _compare(
         "request": request.model_dump(mode="json"),
         "versions": {name: versions()[name] for name in ("fei", "torch")},
         "methods": [
-            asdict(_numbers(panel)) | {"config": dict(panel.config)} | _curves(panel) for panel in shown.panels
+            asdict(_numbers(panel))
+            | {"method": panel.method, "preview": panel.preview, "config": dict(panel.config)}
+            | _curves(panel)
+            for panel in shown.panels
         ],
     }
     name = name if wish.force else free_name(folder, [name], document, _ENDINGS)

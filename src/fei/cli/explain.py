@@ -315,12 +315,12 @@ def _summary(record: dict[str, Any]) -> str:
     top, target = record["prediction"]["top5"], record["target"]
     percent = [f"{entry['label']} {entry['probability']:.1%}" for entry in top[:3]]
     chosen = "as predicted" if target["chosen_by"] == "prediction" else f"as asked, {target['probability']:.1%}"
-    files = record["files"]
+    files, kind = record["files"], " (preview)" if record["preview"] else ""
     lines = [
         ("predicted", ", ".join(percent)),
         ("explained", f"{target['label']} ({target['index']}), {chosen}"),
         *([] if record["preprocessing"] is None else [("input", _wrapped(record["preprocessing"]["words"]))]),
-        ("method", f"{record['method']}, seed {record['seed']}, {record['seconds']:.0f} s"),
+        ("method", f"{record['method']}{kind}, seed {record['seed']}, {record['seconds']:.0f} s"),
         *_judged(record),
         *(("note", _wrapped(text)) for text in record["notes"]),
         ("picture", files["picture"]),

@@ -111,6 +111,7 @@ def figure(
 def _panel_of_images(request: Request, files: list[Path], *, show: bool) -> MapGrid:
     """Compute the maps of some images."""
     from fei.bench.report.grids import MapGrid
+    from fei.report.comparison import titled
     from fei.report.drawing import photo
     from fei.service import Inquiry, look
 
@@ -120,7 +121,7 @@ def _panel_of_images(request: Request, files: list[Path], *, show: bool) -> MapG
         shown = [inquiry.compare(one, {}) for one in seen]
     return MapGrid(
         title="",
-        names=[panel.method for panel in shown[0].panels],
+        names=[titled(panel.called) for panel in shown[0].panels],
         photographs=[photo(one.image) for one in shown],
         maps=[[panel.map.numpy() for panel in one.panels] for one in shown],
         scores=[_reached(one) for one in shown],

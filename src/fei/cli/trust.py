@@ -97,6 +97,7 @@ def trust(
         ],
         "model": model,
         "method": request.method,
+        "notes": inquiry.notes,
         "size": size,
         "confidence": confidence,
         "results": results,
@@ -197,6 +198,8 @@ def _say_result(document: dict[str, Any], files: dict[str, str]) -> None:
         if not row["n"]:
             say(row["verdict"])
     say(f"ρ is the rank correlation of two maps; in brackets are 95 % intervals, from {_FEWEST} images on.")
+    for text in document["notes"]:
+        say(f"Note: {text}")
     if any(row.get("flat") for row in document["results"]):
         say("Flat is a map of which more than half is tied; in a correlation it counts as the same map.")
     for file in files.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -23,7 +24,7 @@ from fei.core.optimization import Group, Optimization, Result, Watcher
 from fei.core.pathway import Pathway, folding_that_holds
 from fei.core.randomness import image_digest, seed_of
 from fei.core.scoring import Score, Target, check_score, check_target, evaluate, logits_of, named_target
-from fei.core.settings import LATER, Settings, as_stored, make_settings
+from fei.core.settings import LATER, Settings, as_stored, make_settings, previewed
 from fei.core.sites import Site, SiteSelection, kinds_of
 from fei.errors import InputError, ModelError
 from fei.progress import Progress, reporter
@@ -249,6 +250,40 @@ class FEI:
         }
         found = _collect(results, pathway.sites, x, references.values, config, settings.prior)
         return replace(found, evidence=self.weigh(found, target)) if evidence else found
+
+    def refine(
+        self,
+        inputs: Tensor | tuple[Tensor],
+        target: Target = None,
+        baselines: ReferenceSpec | tuple[ReferenceSpec] = None,
+        **how: Any,
+    ) -> Iterator[Explanation]:
+        """A preview to look at while waiting, and then what `explain` gives; arguments as there.
+
+        The preview has about a tenth of the passes (preset "preview") and no evidence. Only the flagship has one, since
+        for other settings it would be another map.
+
+        Examples:
+            >>> for result in fei.FEI(model, steps=4).refine(images):
+            ...     print(result.preview, result.config["settings"]["steps"])
+            True 3
+            False 4
+        """
+        first = self.preview
+        if first is not None:
+            quietly = {"progress": False, "on_step": None, "evidence": False}
+            yield first.explain(inputs, target, baselines, **how | quietly)
+        yield self.explain(inputs, target, baselines, **how)
+
+    @property
+    def preview(self) -> FEI | None:
+        """What makes the preview of `refine`; ``None`` where there is none."""
+        settings = previewed(self.settings)
+        if settings is None:
+            return None
+        quicker = copy.copy(self)
+        quicker.settings = settings
+        return quicker
 
     def weigh(self, found: Explanation, target: Target = None) -> Evidence:
         """How much of the score the masks of an explanation keep, over references that no default optimises with.

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fei.common.files import write_file
 from fei.core.evidence import Evidence
+from fei.core.settings import PREVIEW
 from fei.errors import DataError, InputError
 
 SCHEMA = 1
@@ -75,13 +76,21 @@ class Explanation:
     config: Mapping[str, Any]
     evidence: Evidence | None = None
 
+    @property
+    def preview(self) -> bool:
+        """Whether this is a preview, made in few steps to look at while waiting."""
+        return bool(self.config["settings"].get("preset") == PREVIEW)
+
     def __repr__(self) -> str:
         images, masks = self.alphas.shape[:2]
         classes = ", ".join(map(str, self.target.tolist()[:5])) + (", …" if images > 5 else "")
         size = " × ".join(map(str, self.maps.shape[-2:]))
         found = "" if self.evidence is None else f", evidence found in {int(self.evidence.found.sum())}"
         settings = f"{self.config['settings']['variant']}, {self.config['settings']['steps']} steps"
-        return f"Explanation({images} image(s) of {size}, class {classes}, {masks} mask(s) each, {settings}{found})"
+        kind = "a preview, " if self.preview else ""
+        return (
+            f"Explanation({kind}{images} image(s) of {size}, class {classes}, {masks} mask(s) each, {settings}{found})"
+        )
 
     def perturbed(self) -> Tensor:
         """The images the optimisation ended with, x̃ of each mask, (N, masks, C, H, W)."""

@@ -53,6 +53,12 @@ class FEIMethod:
         """All settings as plain data, those of the preset included."""
         return self._explainer(nn.Identity()).config
 
+    @property
+    def preview(self) -> FEIMethod | None:
+        """What makes a preview of the map, see `fei.FEI.refine`; ``None`` where there is none."""
+        quicker = self._explainer(nn.Identity()).preview
+        return None if quicker is None else FEIMethod(**vars(quicker.settings) | {"variant": self.variant})
+
     @called_with(MethodCall)
     def __call__(self, call: MethodCall) -> Tensor:
         """Attribution maps (N, 1, H, W); see `fei.methods.Method`."""

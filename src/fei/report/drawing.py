@@ -293,7 +293,8 @@ def figure(explanation: Explanation, labels: Sequence[str] | None = None) -> Fig
         evidence = explanation.evidence
         quiet = QUIET if evidence is not None and not evidence.found[row] else {}
         axes[1].imshow(overlay(picture, _numpy(explanation.maps[row, 0]), **quiet))
-        axes[1].set_title(_class_name(int(explanation.target[row]), labels), fontsize=8, parse_math=False)
+        name = _class_name(int(explanation.target[row]), labels)
+        axes[1].set_title(f"{name}\npreview" if explanation.preview else name, fontsize=8, parse_math=False)
         for mask, axis in enumerate(axes[2:]):
             # White is what the mask keeps; all frames share one scale, so that they can be compared.
             axis.imshow(_numpy(explanation.alphas[row, mask]).mean(0), cmap="gray", vmin=0, vmax=1)

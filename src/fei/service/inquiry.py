@@ -15,6 +15,7 @@ from fei import methods, models, protocols
 from fei.common.device import choose_device
 from fei.core.explanation import Explanation
 from fei.core.scoring import logits_of
+from fei.core.settings import PREVIEW
 from fei.core.stream import stream_of
 from fei.errors import InputError
 from fei.methods import Method
@@ -36,6 +37,7 @@ from fei.service.request import Request
 
 _SEEDS = 2**63
 _LONG = 10  # seconds that somebody would want to know of beforehand
+_PREVIEW = "The map of {} is a preview, made in few steps to look at while waiting; leave that preset out for the map."
 Found = Method | Explanation | Tensor
 
 
@@ -140,7 +142,10 @@ class Inquiry:
     def notes(self) -> list[str]:
         """What a reader should know of method and network before believing any map of it."""
         why = doubt(self.model) if isinstance(self.model, Classifier) else None
-        return [*self.told, *getattr(self.model, "remarks", ()), *([] if why is None else [why])]
+        previews = [
+            _PREVIEW.format(name) for name, how in self.methods.items() if _settings(how).get("preset") == PREVIEW
+        ]
+        return [*self.told, *previews, *getattr(self.model, "remarks", ()), *([] if why is None else [why])]
 
     @cached_property
     def identity(self) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def explanation_files(
     network, _ = split_spec(request.model)
     spec = network if len(network) <= _MOST_OF_SPEC else f"…{network[-_MOST_OF_SPEC:]}"
     nothing = found.silent and found.evidence(target["label"], target["probability"])
-    details = [nothing or f"explained: {target['label']} ({shown})", found.method, spec]
+    details = [nothing or f"explained: {target['label']} ({shown})", found.called, spec]
     details += [] if found.explanation is None else [f"steps {found.explanation.config['settings']['steps']}"]
     details += _missed(found)
     headline = f"Predicted: {best['label']}, {best['probability']:.1%}"
@@ -121,6 +121,7 @@ def make_record(inquiry: Inquiry, request: Request, seen: Look, found: Panel, im
         "prediction": top[0] | {"top5": top},
         "target": target,
         "method": found.method,
+        "preview": found.preview,
         "config": {"settings": dict(found.config), "threads": torch.get_num_threads()}
         if explanation is None
         else dict(explanation.config),

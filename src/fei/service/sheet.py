@@ -44,7 +44,8 @@ def sheet_bytes(seen: Look, found: Panel, record: dict[str, Any], text: str) -> 
             read_image(str(seen.source)),
             box,
             found.map.float().numpy(),
-            headline=f"Why '{target['label']}' ({target['probability']:.1%}) in {seen.name}?",
+            headline=f"Why '{target['label']}' ({target['probability']:.1%}) in {seen.name}?"
+            + (" (a preview)" if found.preview else ""),
             claim=claim,
             checks=checks(found, record),
             facts=_facts(record, best, text),
@@ -70,7 +71,7 @@ def checks(found: Panel, record: dict[str, Any]) -> list[Check]:
     alike = None if again is None else f"rank correlation {again['correlation']:.2f} with seed {again['seed']}"
     stable = None if again is None else again["correlation"] >= criterion("stability").limit
     made.append(Check("another seed gives the same map", stable, alike or "ask for it with --stability"))
-    made.append(Check("no remarks on the network", not notes, " ".join(notes) or "none"))
+    made.append(Check("no remarks on the network and the map", not notes, " ".join(notes) or "none"))
     return made
 
 
@@ -94,7 +95,9 @@ def _facts(record: dict[str, Any], best: dict[str, Any], text: str) -> dict[str,
     return {
         "prediction": f"{best['label']} ({best['index']}), {best['probability']:.1%}",
         "explained": f"{record['target']['label']} ({record['target']['index']}), by {record['target']['chosen_by']}",
-        "method": f"{record['method']}, seed {record['seed']}; {options}"[:400],
+        "method": f"{record['method']}{', a preview' if record['preview'] else ''}, seed {record['seed']}; {options}"[
+            :400
+        ],
         "photograph": f"{record['image']['path']}, SHA-256 {record['image']['sha256']}",
         "network": record["model"],
         "weights": f"SHA-256 {network['weights']}",

@@ -9,6 +9,7 @@ from typing import Any
 
 from fei.bench.plan._plan import parse_plan
 from fei.bench.plan._text import to_toml
+from fei.bench.plan.confident import surest_draw
 from fei.common.words import suggestion
 from fei.errors import InputError
 
@@ -188,13 +189,15 @@ def preset(
         quick: A few images, one seed and less work for each map, which the labels say; maps are kept.
         models: Networks instead of the paper's.
         data: Data sets instead of the paper's, each with every network. The paper's networks are loaded with their
-            ImageNet weights, and on "cub:DIR" with those that `fei finetune` writes.
+            ImageNet weights, and on "cub:DIR" with those that `fei finetune` writes. A quick plan takes photographs of
+            them that the networks are sure of, and looks at some to find out.
         methods: Methods instead of the paper's, with their default options.
 
     Raises:
         InputError: If there is no such preset, it has no data set, or the plan would not be valid.
+        DataError, ModelError: If data or networks of a quick plan cannot be used.
     """
-    chosen = _preset(name)
+    chosen, sure = _preset(name), dict[str, float]()
     if data and not chosen.sets:
         raise InputError(f"The preset '{name}' has no data set: its images are black; leave --data out.")
     document = {
@@ -202,13 +205,13 @@ def preset(
         "seeds": [0] if quick else [0, 1, 2],
         "target": "predicted",
         "layout": chosen.layout,
-        "pairs": _pairs(chosen, quick, models, data),
+        "pairs": _pairs(chosen, quick, models, data, sure),
         "methods": [{"name": method} for method in methods] or _rows(chosen, quick),
         **({"metrics": {"protocols": ["fei-paper"], "external": True, "internal": True}} if chosen.sets else {}),
         **chosen.more,
         **(_reduced_parts(chosen) if quick else {}),
     }
-    text = "\n".join(f"# {line}".rstrip() for line in _head(chosen, quick, document)) + "\n\n" + to_toml(document)
+    text = "\n".join(f"# {line}".rstrip() for line in _head(chosen, quick, document, sure)) + "\n\n" + to_toml(document)
     parse_plan(text)
     return text
 
@@ -219,8 +222,8 @@ def _preset(name: str) -> _Preset:
     return _PRESETS[name]
 
 
-def _head(chosen: _Preset, quick: bool, document: Mapping[str, Any]) -> list[str]:
-    """What a reader of the file should know."""
+def _head(chosen: _Preset, quick: bool, document: Mapping[str, Any], sure: Mapping[str, float]) -> list[str]:
+    """What a reader of the file should know; `sure` is how sure networks are of the photographs of each data set."""
     lines = [f"{chosen.about}{', reduced to try it out' if quick else ''}."]
     specs = [spec for pair in document["pairs"] for spec in (pair["model"], pair.get("data", ""))]
     if any("PATH" in spec for spec in specs):
@@ -229,22 +232,28 @@ def _head(chosen: _Preset, quick: bool, document: Mapping[str, Any]) -> list[str
         lines.append("The networks on CUB come from: fei finetune --whole --data cub:PATH --model … --out …")
     if any(row["name"] == "fgvce" for row in document["methods"]):
         lines.append("FG-VCE is its saliency part, Shapley values of feature points; see: fei methods fgvce")
+    for spec, least in sure.items():
+        lines.append(f"Of {spec} a draw is taken in which every network gives its best class {least:.2f} or more.")
     if document.get("keep_maps"):
         lines.append("Maps are kept: 200 KB each at 224 × 224 pixels.")
     return [*lines, "Run it, as PLAN.toml:  fei bench run PLAN.toml --out run"]
 
 
-def _pairs(chosen: _Preset, quick: bool, models: Sequence[str], data: Sequence[str]) -> list[dict[str, Any]]:
-    """Networks with data sets, in the order of the paper's columns."""
+def _pairs(
+    chosen: _Preset, quick: bool, models: Sequence[str], data: Sequence[str], sure: dict[str, float]
+) -> list[dict[str, Any]]:
+    """Networks with data sets, in the order of the paper's columns; `sure` is filled, see `_head`."""
     pairs = []
+    count = min(chosen.sample, _QUICK_SAMPLE) if quick else chosen.sample
     for spec in (data or _default_data(chosen, quick)) if chosen.sets else [None]:
         finetuned = spec is not None and spec.startswith("cub:")
-        for network in models or (
-            [_QUICK_NETWORK] if quick else [_paper_network(n, finetuned) for n in chosen.networks]
-        ):
+        networks = models or ([_QUICK_NETWORK] if quick else [_paper_network(n, finetuned) for n in chosen.networks])
+        drawn: dict[str, Any] = {"sample": count} if spec else {}
+        if quick and data and spec:
+            drawn["sample_seed"], sure[spec] = surest_draw(networks, spec, count)
+        for network in networks:
             heading = ", ".join(part for part in (_data_name(spec), _network_name(network)) if part)
-            pair: dict[str, Any] = {"model": network, "data": spec, "name": heading}
-            pair |= {"sample": min(chosen.sample, _QUICK_SAMPLE) if quick else chosen.sample} if spec else {}
+            pair: dict[str, Any] = {"model": network, "data": spec, "name": heading, **drawn}
             pairs.append({key: value for key, value in pair.items() if value is not None})
     return pairs
 

@@ -93,7 +93,7 @@ class Numbers:
         self.ours = {
             row
             for row in set(self.rows) - self.controls
-            if (methods[row].group.casefold() == _OURS if named else methods[row].name.startswith("fei-"))
+            if (methods[row].group.casefold() == _OURS if named else methods[row].name.split("-")[0] == "fei")
         }
         weak = {row for row in self.rows if is_reduced(methods[row].label)}
         self.reduced = weak - self.ours - self.controls

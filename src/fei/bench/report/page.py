@@ -21,6 +21,7 @@ from fei.bench.report._page_pictures import LARGEST, pictures
 from fei.bench.report.numbers import Numbers
 from fei.bench.store import Store
 from fei.common.files import write_file
+from fei.methods import is_control
 from fei.metrics import declared
 from fei.report.shell import Page, document
 
@@ -81,7 +82,13 @@ def _payload(store: Store, numbers: Numbers) -> dict[str, Any]:
         "columns": column_documents(numbers, columns),
         "metrics": {metric.score: metric.document() for metric in declared().values()},
         "methods": [
-            {"label": method.label, "name": method.name, "group": method.group, "control": row in numbers.controls}
+            {
+                "label": method.label,
+                "name": method.name,
+                "group": method.group,
+                "control": is_control(method.name),
+                "ranked": row not in numbers.controls,
+            }
             for row, method in enumerate(plan.methods)
         ],
         "pairs": [pair_document(store, numbers, pair, columns) for pair in range(len(plan.pairs))],

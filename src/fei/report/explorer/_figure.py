@@ -21,8 +21,8 @@ def headline(shown: Shown) -> str:
 
 def comparison_figure(shown: Shown) -> Figure:
     """Maps of one image side by side, with curves and layers where they were measured."""
-    maps = {panel.method: panel.map.detach().cpu().numpy() for panel in shown.panels}
-    measured = {panel.method: panel.evaluation for panel in shown.panels if panel.evaluation is not None}
+    maps = {panel.called: panel.map.detach().cpu().numpy() for panel in shown.panels}
+    measured = {panel.called: panel.evaluation for panel in shown.panels if panel.evaluation is not None}
     picture = photo(shown.image)
     if not all(evaluation.internal for evaluation in measured.values()) or not measured:
         return grid(picture, maps, headline(shown), shown.whole)

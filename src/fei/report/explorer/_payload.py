@@ -159,6 +159,7 @@ def _panel(shown: Shown, panel: Panel) -> dict[str, Any]:
     return {
         "method": panel.method,
         "control": is_control(panel.method),
+        "preview": panel.preview,
         "values": packed(values),
         "ranks": packed(ranks(shown, panel)),
         "low": _number(low),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fei.core.settings import FLAGSHIP, PREVIEW
 from fei.errors import InputError
 from fei.report.drawing import figure_bytes, opened
 from fei.report.explorer._figure import comparison_figure
@@ -84,7 +85,7 @@ def explanation_html(explanation: Explanation) -> str:
 
 def _method(settings: Mapping[str, Any]) -> str:
     variant = str(settings["variant"])
-    return "fei" if settings["preset"] == "fei" else variant if variant == "fgvis" else f"fei-{variant}"
+    return "fei" if settings["preset"] in (FLAGSHIP, PREVIEW) else variant if variant == "fgvis" else f"fei-{variant}"
 
 
 def explained(explanation: Explanation) -> list[Shown]:

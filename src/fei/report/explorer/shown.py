@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fei.core.evidence import Evidence, presence, silence
 from fei.core.explanation import Explanation, Trace
+from fei.core.settings import PREVIEW
 from fei.errors import InputError
 from fei.protocols import Protocol
 
@@ -83,6 +84,16 @@ class Panel:
 
     def __repr__(self) -> str:
         return f"Panel({self.method!r}, {' × '.join(map(str, self.map.shape))})"
+
+    @property
+    def preview(self) -> bool:
+        """Whether the map is a preview, made in few steps to look at while waiting."""
+        return bool(self.config.get("preset") == PREVIEW)
+
+    @property
+    def called(self) -> str:
+        """What the method is called where its map is shown."""
+        return f"{self.method} (preview)" if self.preview else self.method
 
     @property
     def silent(self) -> bool:

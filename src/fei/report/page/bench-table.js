@@ -94,10 +94,10 @@ function sortedBy(rows, value, ascending) {
   });
 }
 
-/** The best of each column in each pair; controls take no place. */
+/** The best of each column in each pair; what is not ranked takes no place. */
 function bestOf(rows, columns) {
   return columns.map((column, i) => new Map(run.pairs.map((pair) => {
-    const means = rows.filter((one) => one.pair === pair && !run.methods[one.method].control)
+    const means = rows.filter((one) => one.pair === pair && run.methods[one.method].ranked)
       .map((one) => one.cells[i]?.mean).filter((mean) => mean !== undefined);
     return [pair, column.better === null || column.cost || !means.length ? null : Math[column.better ? "max" : "min"](...means)];
   })));
@@ -151,7 +151,7 @@ function buildNotes(rows, columns, tested) {
   } else if (columns.length) {
     notes.push(`Mean ${seeds}over the images and, below it, the 95 % bootstrap interval over the images, as in the report.`);
   }
-  if (columns.some((column) => column.better !== null)) notes.push("The best of a column is bold; a control takes no place.");
+  if (columns.some((column) => column.better !== null)) notes.push(["The best of a column is bold", ...run.methods.filter(({ ranked }) => !ranked).map(({ label }) => `${label} takes no place`)].join("; ") + ".");
   if (columns.some(({ layered }) => layered)) notes.push("ᴸ: at the last feature layer.");
   if (tested) notes.push("Black image: share of trials in which a class is found, with Wilson’s interval; filters do not touch it.");
   if (rows.some((one) => one.cells.some((cell) => cell && cell.images < one.images))) notes.push("†: of fewer images than others in its row.");

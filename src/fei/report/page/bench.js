@@ -70,7 +70,8 @@ function buildHead() {
   const images = run.pairs.reduce((most, pair) => Math.max(most, pair.images), 0);
   $("headline").textContent = run.name;
   const several = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
-  const parts = [several(run.methods.length, "method"), several(run.pairs.length, "network and data pair")];
+  const where = run.pairs.length > 1 ? `${run.pairs.length} pairs of network and data` : run.pairs[0].name;
+  const parts = [`${several(run.methods.length, "method")} on ${where}`];
   if (images) parts.push(`${run.pairs.length > 1 ? "up to " : ""}${several(images, "image")}`);
   parts.push(several(run.seeds.length, "seed"));
   $("summary").textContent = `${parts.join(", ")}. ${several(done, "unit")} done, ${failed} failed, ${waiting} not computed yet.`;

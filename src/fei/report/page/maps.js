@@ -42,8 +42,11 @@ function buildClasses(image) {
 
 // Maps
 
-/** What is there to be beaten is marked so. */
-const controlMark = (panel) => (panel?.control ? h("span", { class: "faint", title: "It never looks at the network, or has no constraint: a control." }, " control") : null);
+/** What is there to be beaten is marked so, and what was made in a hurry. */
+function markOf(panel) {
+  if (panel?.preview) return h("span", { class: "faint", title: "Made in few steps, to look at while waiting." }, " preview");
+  return panel?.control ? h("span", { class: "faint", title: "It never looks at the network, or has no constraint: a control." }, " control") : null;
+}
 
 function badgeOf(test, inFull = false) {
   if (!test) return null;
@@ -73,7 +76,7 @@ function cellOf(number, image, panel) {
   return h("figure", { class: "cell", "data-image": number, "data-method": panel ? name : null },
     viewOf(canvas),
     h("figcaption", {},
-      h("span", { class: "caption" }, h("span", { class: "name" }, name), controlMark(panel),
+      h("span", { class: "caption" }, h("span", { class: "name" }, name), markOf(panel),
         ...(panel ? [h("span", { class: "slot-buttons" }, ...slotButtons(number, name))] : [])),
       h("span", { class: "reading" }), panel ? badgeOf(panel.blackImage) : null,
       panel?.evidence ? h("span", { class: isSilent(panel) ? "evidence silent" : "evidence" },

@@ -87,12 +87,14 @@ function showRun(run, before) {
 
 function buildCards(cards) {
   $("cards").replaceChildren(...cards.map(({ method }) => h("figure", {},
-    h("div", { class: "view" }, h("img", { alt: `${method}: the map so far`, hidden: true })),
+    h("div", { class: "view" }, h("img", { hidden: true })),
     h("figcaption", {}, h("span", { class: "name" }, method), h("span", { class: "faint" })))));
 }
 
-function paintCard(figure, { words, frame }, number) {
+function paintCard(figure, { method, words, frame, preview }, number) {
   const picture = figure.querySelector("img");
+  picture.alt = `${method}: ${preview ? "a preview" : "the map so far"}`;
+  figure.querySelector(".name").textContent = preview ? `${method} (preview)` : method;
   picture.hidden = !frame;
   if (frame) picture.src = visit(`files/${number}.jpg?${shown.run.token}-${frame}`);
   figure.querySelector(".faint").textContent = words;

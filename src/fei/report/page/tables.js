@@ -67,7 +67,7 @@ function buildScores(image) {
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Method"),
       ...columns.map((column) => h("th", { scope: "col", class: "number" }, headOf(column))),
       tested ? h("th", { scope: "col" }, `Black image ${data.metrics.fired.arrow}`) : null)),
-    h("tbody", {}, ...image.panels.map((panel) => h("tr", {}, h("th", { scope: "row" }, panel.method, controlMark(panel)),
+    h("tbody", {}, ...image.panels.map((panel) => h("tr", {}, h("th", { scope: "row" }, panel.method, markOf(panel)),
       ...columns.map(({ name, value, format }, i) => {
         const number = value(panel);
         if (!isThere(number)) return h("td", { class: "number" }, "–");
