@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fei
 from fei.core.clipgrad import RULES, get_rule
-from fei.core.folding import Folding, Ramp, find_folding, survey
+from fei.core.folding import Folding, find_folding, survey
 from fei.core.pathway import Pathway, folding_that_holds
 from fei.core.sites import find_sites
 

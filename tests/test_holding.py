@@ -1,4 +1,4 @@
-"""Gradients that are clipped in pieces: the same bits as in one go, for any layout, and in memory that is used again."""
+"""Gradients that are clipped in pieces: the same bits as in one go, for any layout, in memory that is used again."""
 
 import pytest
 import torch

@@ -71,6 +71,7 @@ class Ramp:
     high: float
 
     def __call__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value of a call, in the memory of what it was given."""
         return self._bound(_input(args, kwargs))
 
     def unseen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
