@@ -9,11 +9,14 @@ in the end, and which packages a statement loads that ``import torch`` does not.
 from __future__ import annotations
 
 import argparse
+import atexit
 import functools
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from _common import Results, alternated, latest, markdown, spread
@@ -30,13 +33,41 @@ STATEMENTS = (
     "import fei; fei.methods.create('fei-vm')",
 )
 COMMANDS = ("fei --help", "fei explain --help", "fei methods", "fei models")
+# A command on the way to its result, up to a place in the code that ends it: who waits sees nothing before the first.
+_STOPPED = """
+import os, sys, {module}
+def stop(*given, **more): os._exit(0)
+{module}.{name} = stop
+sys.stderr.isatty = lambda: True
+from fei.cli import main
+main(["explain", {photo!r}, "--out", {folder!r}])
+"""
+ON_THE_WAY = {
+    "fei explain, first word": ("fei.cli.explain", "note"),
+    "fei explain, first step": ("fei.core.optimization", "Optimization.run"),
+}
 _RUN = "import sys; from fei.cli import main\ntry: main({words!r})\nexcept SystemExit: pass"
 _REPORT = "\nimport json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+_LEAVE = "import json; print('\\n' + json.dumps(sorted(sys.modules)), file=sys.__stderr__, flush=True); os._exit(0)"
 _OWN = {"fei", "json", "torch"}
+
+
+@functools.cache
+def _photo() -> Path:
+    """A photograph to explain, in a folder of its own that is gone in the end."""
+    from fei.data import demo_image
+
+    folder = tempfile.TemporaryDirectory(prefix="fei-startup-")
+    atexit.register(folder.cleanup)
+    demo_image("chelsea").save(Path(folder.name) / "chelsea.png")
+    return Path(folder.name) / "chelsea.png"
 
 
 def program(what: str) -> str:
     """The Python code of a statement or of a command line."""
+    if what in ON_THE_WAY:
+        module, name = ON_THE_WAY[what]
+        return _STOPPED.format(module=module, name=name, photo=str(_photo()), folder=str(_photo().parent))
     return _RUN.format(words=what.split()[1:]) if what in COMMANDS else what
 
 
@@ -49,7 +80,11 @@ def interpreter(code: str) -> list[str]:
 def modules(what: str) -> set[str]:
     """What a fresh interpreter has imported afterwards."""
     done = subprocess.run(
-        interpreter(program(what) + _REPORT), capture_output=True, text=True, check=True, encoding="utf-8"
+        interpreter(program(what).replace("os._exit(0)", _LEAVE) + _REPORT),
+        capture_output=True,
+        text=True,
+        check=True,
+        encoding="utf-8",
     )
     return set(json.loads(done.stderr.splitlines()[-1]))
 
@@ -63,7 +98,7 @@ def measure(cases: Sequence[str], repeats: int) -> list[dict[str, Any]]:
     """A row for each case; ``import torch`` is among them."""
 
     def start(what: str) -> None:
-        subprocess.run(interpreter(program(what)), stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(interpreter(program(what)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
 
     taken = alternated({what: lambda what=what: start(what) for what in cases}, repeats)
     torchs = modules(TORCH)
@@ -108,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--toy", action="store_true", help="three cases, started once")
     parser.add_argument("--repeats", type=int, default=11)
     options = parser.parse_args(arguments)
-    cases = (TORCH, "import fei", "fei --help") if options.toy else (*STATEMENTS, *COMMANDS)
+    cases = (TORCH, "import fei", "fei --help") if options.toy else (*STATEMENTS, *COMMANDS, *ON_THE_WAY)
     results = Results("startup")
     for row in measure(cases, options.repeats):
         results.append(row)

@@ -86,7 +86,7 @@ def test_memory_is_used_where_it_is_given_and_only_there(rule):
     assert kept.tolist() == [0.0, 5.0]
     clipped = chosen.clip(rho, guard)
     assert guard.tolist() == fresh.tolist()  # it may be needed again
-    spent = chosen.clip(rho, guard, spend=True)
+    spent = chosen.block.clip(rho, guard, guard)
     assert spent.data_ptr() == guard.data_ptr()
     assert spent.tolist() == clipped.tolist()
 

@@ -66,7 +66,7 @@ def test_two_passes_backwards_of_one_forward_are_two_forwards(image, rule, watch
     pathway.record(image)
     leaf = perturbed.clone().requires_grad_()
     shares = {}
-    score = pathway.run(leaf, shares, twice=True).softmax(1)[:, 1].sum()
+    score = pathway.run(leaf, shares).softmax(1)[:, 1].sum()
     first = torch.autograd.grad(score, leaf, retain_graph=True)[0]
     kept = dict(shares)
     second = torch.autograd.grad(-score, leaf)[0]

@@ -101,7 +101,7 @@ def test_the_gradient_is_weighted_and_then_clipped_by_hand(layer, rule):
         if rule == "none":
             return rho
         guard = chosen.guard(chosen.keep(on_original[place + 1].detach()), kept[place + 1].detach(), None)
-        return chosen.clip(rho, guard, spend=False)
+        return chosen.clip(rho, guard)
 
     (rho,) = torch.autograd.grad(kept[4], kept[2], held(rho, 3), retain_graph=True)
     (expected,) = torch.autograd.grad(kept[2], leaf, held(rho, 1))

@@ -9,8 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fei
 from fei.core.clipgrad import RULES, get_rule
-from fei.core.dataflow import trace
-from fei.core.folding import Folding, Reader, find_folding
+from fei.core.folding import Folding, find_folding, survey
 from fei.core.pathway import Pathway, folding_that_holds
 from fei.core.sites import find_sites
 
@@ -88,16 +87,16 @@ class Padded(nn.Module):
 @pytest.mark.parametrize(("factor", "holds"), [(1.005, False), (1 + 1e-7, True)])
 def test_a_folding_that_changes_the_output_is_not_used(factor, holds, monkeypatch):
     """Half a per cent would change maps; the order of roundings does not."""
-    model, image = made(Residual), images()[:1]
-    flow, _ = trace(model, image)
-    sites = find_sites(model, flow)
-    key = next(call.key for call in flow.calls if call.function == "linear")
+    model = made(Residual)
+    seen = survey(model, images()[:1])
+    sites = find_sites(model, seen.flow)
+    key = next(call.key for call in seen.flow.calls if call.function == "linear")
 
     def scaled(func, args, kwargs):
         return func(*args, **kwargs) * factor
 
     monkeypatch.setattr("fei.core.pathway.find_folding", lambda *_: Folding({key: scaled}))
-    assert bool(folding_that_holds(model, flow, sites, image).exchanged) == holds
+    assert bool(folding_that_holds(model, seen, sites).exchanged) == holds
 
 
 def exchanged(folding, function):
@@ -124,42 +123,34 @@ def images(layout=torch.contiguous_format):
     return values.contiguous(memory_format=layout)
 
 
-def survey(model, select="activation", layout=torch.contiguous_format):
-    image = images(layout)[:1]
-    flow, _ = trace(model, image)
-    sites = find_sites(model, flow, select)
-    return sites, found(model, flow, sites, image)
-
-
-def found(model, flow, sites, image):
-    """What is found in a pass on an image."""
-    reader = Reader()
-    with reader:
-        model(image.clone().requires_grad_())
-    return find_folding(model, flow, sites, image, reader)
+def found(model, select="activation", layout=torch.contiguous_format):
+    """The sites of a network, and what is found in a pass on an image."""
+    seen = survey(model, images(layout)[:1])
+    sites = find_sites(model, seen.flow, select)
+    return sites, find_folding(model, seen, sites)
 
 
 @pytest.mark.parametrize(
     ("kind", "convolutions", "dropped"), [(Residual, 5, 4), (Functional, 3, 1), (Viewing, 1, 1), (Padded, 6, 1)]
 )
 def test_what_is_folded(kind, convolutions, dropped):
-    _, folding = survey(made(kind))
+    _, folding = found(made(kind))
     assert len(exchanged(folding, "conv2d")) == convolutions
     assert len(exchanged(folding, "batch_norm")) == dropped
 
 
 def test_what_is_computed_in_another_way_channels_last():
     model = made(Padded)
-    _, folding = survey(model)
+    _, folding = found(model)
     assert not exchanged(folding, "pad")
-    _, folding = survey(model, layout=torch.channels_last)
+    _, folding = found(model, layout=torch.channels_last)
     pointwise = [folding.exchanged[key].pointwise for key in exchanged(folding, "conv2d")]
     assert pointwise == [False, True, False, True, False, False]
     assert len(exchanged(folding, "pad")) == 5  # those that are not zeros around an image are made as they were
     relus = {"relu", "relu6", "hardtanh"}
     assert sum(key[0] in relus for key in folding.exchanged) == 4
     model.narrow.register_forward_hook(lambda module, inputs, output: None)
-    _, folding = survey(model, layout=torch.channels_last)
+    _, folding = found(model, layout=torch.channels_last)
     assert not any(key[0] in relus for key in folding.exchanged)  # a value that somebody may keep is not overwritten
 
 
@@ -175,7 +166,7 @@ ALONE = torch.contiguous_format
 def test_values_and_clipped_gradients_are_the_same(kind, layout, rule):
     model, x = made(kind), images(layout)
     before = fingerprint(model)
-    sites, folding = survey(model, layout=layout)
+    sites, folding = found(model, layout=layout)
 
     def run(folding):
         pathway = Pathway(model, sites, get_rule(rule), folding)
@@ -209,26 +200,24 @@ class Checkpointed(nn.Module):
 def test_only_what_holds_is_folded():
     for kind, holds in ((Residual, True), (Functional, True), (Checkpointed, False)):
         model = made(kind)
-        flow, _ = trace(model, images()[:1])
-        folding = folding_that_holds(model, flow, find_sites(model, flow), images()[:1])
+        seen = survey(model, images()[:1])
+        folding = folding_that_holds(model, seen, find_sites(model, seen.flow))
         assert bool(exchanged(folding, "batch_norm")) is holds
 
 
 def test_a_convolution_that_is_a_site_keeps_its_value():
-    sites, folding = survey(made(Residual), "conv")
+    sites, folding = found(made(Residual), "conv")
     assert len(sites) == 5
     assert not exchanged(folding, "batch_norm")
 
 
 def test_half_precision_and_autocast_are_left_alone():
-    model, x = made(Residual).to(torch.bfloat16), images()[:1].to(torch.bfloat16)
-    flow, _ = trace(model, x)
-    assert not folding_that_holds(model, flow, [], x).exchanged
-    model, x = made(Residual).float(), images()[:1].float()
-    flow, _ = trace(model, x)
+    model = made(Residual).to(torch.bfloat16)
+    assert not folding_that_holds(model, survey(model, images()[:1].to(torch.bfloat16)), []).exchanged
+    model = made(Residual).float()
     with torch.autocast("cpu"):
-        assert not folding_that_holds(model, flow, [], x).exchanged
-    assert exchanged(folding_that_holds(model, flow, [], x), "batch_norm")
+        assert not folding_that_holds(model, survey(model, images()[:1].float()), []).exchanged
+    assert exchanged(folding_that_holds(model, survey(model, images()[:1].float()), []), "batch_norm")
 
 
 class Merging(nn.Module):

@@ -7,6 +7,7 @@ minimum and maximum over the image.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -206,16 +207,22 @@ def clouds(shape: Sequence[int], generator: torch.Generator) -> Tensor:
         ((3, 8, 8), True)
     """
     channels, height, width = shape
-    rows, columns = torch.fft.fftfreq(height)[:, None], torch.fft.rfftfreq(width)
-    amplitude = 1 / (rows**2 + columns**2).sqrt().clamp(min=1 / max(height, width))
     # in double precision, in which processors differ by round-off alone
     white = torch.randn(channels + 1, height, width, generator=generator).double()
-    pink = torch.fft.irfft2(torch.fft.rfft2(white) * amplitude, s=(height, width))
+    pink = torch.fft.irfft2(torch.fft.rfft2(white) * _pink(height, width, torch.get_default_dtype()), s=(height, width))
     pink = pink / pink.std((1, 2), keepdim=True, correction=0).clamp(min=torch.finfo(pink.dtype).tiny)
     mixed = _SHARED**0.5 * pink[:1] + (1 - _SHARED) ** 0.5 * pink[1:]
     middle = 0.2 + 0.6 * torch.rand(channels, 1, 1, generator=generator)
     drawn: Tensor = (middle + _CONTRAST * mixed).clamp(0, 1)
     return drawn
+
+
+@functools.lru_cache(maxsize=8)
+def _pink(height: int, width: int, dtype: torch.dtype) -> Tensor:
+    """The amplitude at each frequency of images of a size."""
+    rows = torch.fft.fftfreq(height, dtype=dtype, device="cpu")[:, None]
+    columns = torch.fft.rfftfreq(width, dtype=dtype, device="cpu")
+    return 1 / (rows**2 + columns**2).sqrt().clamp(min=1 / max(height, width))
 
 
 def smooth_noise(size: Sequence[int], generator: torch.Generator) -> Tensor:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import math
 import re
 import shlex
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,19 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, words:
 def aside() -> contextlib.AbstractContextManager[Any]:
     """While this lasts, what a user's own network prints goes to standard error: it is not our result."""
     return contextlib.redirect_stdout(sys.stderr)
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """While this lasts packages are imported and nothing is collected as garbage, nor is what they made afterwards."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+            gc.freeze()
 
 
 def command_line(words: Sequence[str], options: Mapping[str, Any]) -> str:

@@ -15,7 +15,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fei.cli import _options as opt
-from fei.cli._common import FAILURE, USAGE, aside, complain, exit_code, find_images, note, print_json, say, sentence
+from fei.cli._common import (
+    FAILURE,
+    USAGE,
+    aside,
+    complain,
+    exit_code,
+    find_images,
+    loading,
+    note,
+    print_json,
+    say,
+    sentence,
+)
 from fei.errors import InputError
 
 if TYPE_CHECKING:
@@ -196,16 +208,15 @@ def _explain_all(requests: list[Request], images: list[Path], folder: Path, voic
     missing = {image for image, _ in outcome.failures}
     if len(missing) == len(set(images)):
         return outcome
-
-    from fei.common.files import prepare_folder
-    from fei.report.explorer import write_explorer
-    from fei.service import Inquiry
-    from fei.service.looking import label
-    from fei.service.outputs import class_parts, page_name, result_names
-
     progress = voice.talks and sys.stderr.isatty()
-    if progress:
+    if progress:  # before torch is loaded, which takes seconds
         note(f"Loading {requests[0].model}")
+    with loading():
+        from fei.common.files import prepare_folder
+        from fei.service import Inquiry
+        from fei.service.looking import label
+        from fei.service.outputs import class_parts, page_name, result_names
+
     with aside():
         found = Inquiry.each(requests, progress=progress, tell=note if progress else None)
         inquiries = [replace(one, told=wish.notes) for one in found]
@@ -229,6 +240,8 @@ def _explain_all(requests: list[Request], images: list[Path], folder: Path, voic
         if voice.talks:
             say("\n".join(map(_summary, records)))
     if pages:
+        from fei.report.explorer import write_explorer
+
         page = page_name(folder, (one.command for one in pages), force=wish.force)
         outcome.page = str(write_explorer(folder / page, pages))
         if voice.talks:
@@ -245,14 +258,17 @@ def _explain_one(
 
     Requests, inquiries and names are those of its classes.
     """
-    from fei.service import explanation_files, look
-    from fei.service.outputs import RECORD, SHEET, free_name, in_file_name, write_results
-    from fei.service.sheet import sheet_bytes
+    from fei.service import look
 
     with aside():
         first, targets = inquiries[0], [one.target for one in inquiries]
         seen = look(first.model, image)
         found = first.find_classes(requests[0].method, seen, targets)
+        # what draws is loaded when there is something to draw: who waits waits for the first step
+        from fei.service import explanation_files
+        from fei.service.outputs import RECORD, SHEET, free_name, in_file_name, write_results
+        from fei.service.sheet import sheet_bytes
+
         if requests[0].stability:
             found = first.repeat(seen, found, targets)
         if wish.html or wish.pdf:

@@ -16,10 +16,11 @@ from fei.core.attention import find_attention
 from fei.core.checks import check_call, check_finite, default_rows, explained_failure, layout_of, only, underlying
 from fei.core.clipgrad import Rule, get_rule
 from fei.core.coverage import covered_sites
-from fei.core.dataflow import Call, Flow, Value, trace, uncompiled
+from fei.core.dataflow import Call, Flow, Value, uncompiled
 from fei.core.evidence import Evidence, measure_evidence
 from fei.core.explanation import Explanation, Trace
 from fei.core.focus import Focus, find_focus
+from fei.core.folding import Survey, survey
 from fei.core.optimization import Group, Optimization, Result, Watcher
 from fei.core.pathway import Pathway, folding_that_holds
 from fei.core.randomness import image_digest, seed_of
@@ -142,8 +143,6 @@ class FEI:
         """Captum asks; there is no completeness axiom to measure a delta from."""
         return False
 
-    @torch.inference_mode(False)
-    @torch.enable_grad()  # whatever mode the caller is in: captum's sensitivity_max calls under no_grad
     def attribute(
         self,
         inputs: Tensor | tuple[Tensor],
@@ -158,25 +157,14 @@ class FEI:
 
         A 1-tuple of inputs gives a 1-tuple of maps, as captum's methods do.
         """
-        result = self.explain(
-            inputs,
-            target,
-            baselines,
-            internal_batch_size=internal_batch_size,
-            generator=generator,
-            progress=progress,
-            evidence=False,
-        )
-        return (result.maps,) if isinstance(inputs, tuple) else result.maps
+        maps = self._found(inputs, target, baselines, internal_batch_size, generator, progress, told=False).maps
+        return (maps,) if isinstance(inputs, tuple) else maps
 
     @property
     def config(self) -> dict[str, Any]:
         """The settings as plain data."""
         return _describe(self.settings)
 
-    @one_at_a_time
-    @torch.inference_mode(False)
-    @torch.enable_grad()
     def explain(
         self,
         inputs: Tensor | tuple[Tensor],
@@ -205,17 +193,36 @@ class FEI:
                 are worked on; to be looked at, not changed.
             evidence: Whether to see what the masks keep of the score, which takes some passes forwards more.
         """
+        found = self._found(inputs, target, baselines, internal_batch_size, generator, progress, on_step)
+        return replace(found, evidence=self.weigh(found, target)) if evidence else found
+
+    @one_at_a_time
+    @torch.inference_mode(False)
+    @torch.enable_grad()  # whatever mode the caller is in: captum's sensitivity_max calls under no_grad
+    def _found(
+        self,
+        inputs: Tensor | tuple[Tensor],
+        target: Target,
+        baselines: ReferenceSpec | tuple[ReferenceSpec],
+        size: int | None,
+        generator: torch.Generator | None,
+        progress: bool | Progress,
+        on_step: Watcher | None = None,
+        told: bool = True,
+    ) -> Explanation:
+        """What `explain` gives; unless it is `told`, without what is computed for the traces alone."""
         from fei import __version__
 
-        x, size = check_call(self.model, inputs, internal_batch_size, "internal_batch_size")
+        x, size = check_call(self.model, inputs, size, "internal_batch_size")
         target, settings = named_target(self.model, target), self.settings
         seed = seed_of(generator, settings.seed)
         tried = settings.tried
         rows = tried if size is None else size if size < tried else size // tried * tried
-        x, flow, output = self._survey(x, rows)
+        x, seen = self._survey(x, rows)
+        flow = seen.flow
         sites, notes = covered_sites(self.model, flow, settings, self.rule)
         attention, kinds = find_attention(self.model, flow), kinds_of(settings.sites, self.model, flow)
-        classes = None if callable(target) else logits_of(output, 1).shape[1]
+        classes = None if callable(target) else logits_of(seen.output, 1).shape[1]
         chosen = check_target(target, len(x), classes)
         if classes is not None:
             check_score(settings.score, classes)
@@ -225,13 +232,14 @@ class FEI:
         focus = self._find_focus(flow, x, target, notes) if settings.focus or settings.prior else None
         focused = None if focus is None else focus.site
         kept = sites if focused is None else [*sites, focused]
-        pathway = Pathway(self.model, sites, self.rule, folding_that_holds(self.model, flow, kept, x[:1]), focused)
+        pathway = Pathway(self.model, sites, self.rule, folding_that_holds(self.model, seen, kept), focused)
+        del seen  # its graph holds all values of the pass
         results = []
         channels = x.shape[1] if self.mask_per_channel else 1
         groups = list(_groups(x, references, target, chosen, rows, settings, channels))
         with reporter(progress, len(groups) * settings.steps) as tick:
             for group, real in groups:
-                results.append((Optimization(pathway, group, settings, focus).run(tick, on_step), real))
+                results.append((Optimization(pathway, group, settings, focus).run(tick, on_step, told=told), real))
         config = {
             "settings": as_stored(self.config, attends=attention.between_tokens) | {"seed": seed},
             "reference": {"kind": references.name, "resample": references.resample},
@@ -248,8 +256,7 @@ class FEI:
             "channels_last": layout_of(x) is torch.channels_last,
             "versions": {"fei": __version__, "torch": str(torch.__version__)},
         }
-        found = _collect(results, pathway.sites, x, references.values, config, settings.prior)
-        return replace(found, evidence=self.weigh(found, target)) if evidence else found
+        return _collect(results, pathway.sites, x, references.values, config, settings.prior)
 
     def refine(
         self,
@@ -285,6 +292,8 @@ class FEI:
         quicker.settings = settings
         return quicker
 
+    @one_at_a_time
+    @torch.inference_mode(False)
     def weigh(self, found: Explanation, target: Target = None) -> Evidence:
         """How much of the score the masks of an explanation keep, over references that no default optimises with.
 
@@ -305,8 +314,8 @@ class FEI:
         digests = found.config["images"]
         return measure_evidence(score, x, found.alphas, fills, digests, seed, default_rows(x))
 
-    def _survey(self, x: Tensor, rows: int) -> tuple[Tensor, Flow, Any]:
-        """The images in the layout they are computed in, the data flow and the output on the first of them.
+    def _survey(self, x: Tensor, rows: int) -> tuple[Tensor, Survey]:
+        """The images in the layout they are computed in, and a pass on the first of them.
 
         On a CPU convolutions are faster channels last; only a network that reshapes with ``view`` may refuse that, some
         only where there is more than one row, which is tried where such a view was seen, or where calls are hidden.
@@ -314,16 +323,17 @@ class FEI:
         last = x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
         with explained_failure(x):
             try:
-                flow, output = trace(self.model, last[:1])
-                doubtful = bool(flow.blind) or any(map(_views_places, flow.calls))
+                seen = survey(self.model, last[:1])
+                doubtful = bool(seen.flow.blind) or any(map(_views_places, seen.flow.calls))
                 if doubtful and rows > 1 and layout_of(last) is torch.channels_last:
                     two = last[[0, 0]].contiguous(memory_format=torch.channels_last)
                     with uncompiled():
                         self.model(two.requires_grad_().clone())  # with a gradient, as in the passes to come
             except RuntimeError:
                 last = x.contiguous()
-                flow, output = trace(self.model, last[:1])
-        return last, flow, check_finite(output)
+                seen = survey(self.model, last[:1])
+        check_finite(seen.output)
+        return last, seen
 
     def _find_focus(self, flow: Flow, x: Tensor, target: Target, notes: list[str]) -> Focus | None:
         """Where the evidence is read; nowhere, and a note, where the network has no places that speak for a class."""
@@ -337,7 +347,7 @@ class FEI:
         if focus is None:
             seen = "the tokens of the network form no grid that is known" if layers else "no feature layer was found"
             notes.append(f"{seen}, so nothing is focused on the class")
-            warnings.warn(notes[-1], stacklevel=6)
+            warnings.warn(notes[-1], stacklevel=7)
         return focus
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
 
 from fei.core.dataflow import tensors_in
 from fei.errors import FEIError, InputError, ModelError
@@ -226,20 +227,27 @@ def image_gradient(score: Tensor, image: Tensor, *, again: bool = False) -> Tens
         image: The leaf it was computed from.
         again: Whether the same pass will be gone back through once more.
     """
-    gradient = None
-    if score.requires_grad:
-        try:
-            (gradient,) = torch.autograd.grad(score, image, allow_unused=True, retain_graph=again)
-        except RuntimeError as error:
-            raise ModelError(
-                f"Back-propagation through the model failed ({_reason(error)}); pass a model that has gradients."
-            ) from error
+    (gradient,) = gradients(score, [image], again=again)
     if gradient is None:
         raise ModelError(
             "No gradient of the score reaches the image, because the model is quantised, computes without gradients or "
             "detaches a value on the way; pass it as it was trained."
         )
     return gradient
+
+
+def gradients(
+    score: Tensor, places: Sequence[Tensor] | Sequence[GradientEdge], *, again: bool = False
+) -> Sequence[Tensor | None]:
+    """The gradient of a score at each of some places in its graph; ``None`` where none arrives."""
+    if not score.requires_grad or not places:
+        return [None] * len(places)
+    try:
+        return torch.autograd.grad(score, places, allow_unused=True, retain_graph=again)
+    except RuntimeError as error:
+        raise ModelError(
+            f"Back-propagation through the model failed ({_reason(error)}); pass a model that has gradients."
+        ) from error
 
 
 def _reason(error: Exception) -> str:

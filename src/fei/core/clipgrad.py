@@ -87,7 +87,7 @@ def _lowest(home: Tensor) -> Tensor:
 
 
 def _infinite(home: Tensor) -> Tensor:
-    return torch.copysign(home.new_tensor(torch.inf), home, out=home)
+    return torch.copysign(home.new_full((), torch.inf), home, out=home)
 
 
 def _homeward(rho: Tensor, home: Tensor, memory: Tensor | None) -> Tensor:
@@ -138,6 +138,11 @@ class Rule:
         """Whether guards are made anew in each pass."""
         return self.matching is not None and self.matching.home is not None
 
+    @property
+    def local(self) -> bool:
+        """Whether each unit is surely clipped for itself, so that some of them can be without the others."""
+        return self.matching in (VALUE, BINARY) and self.block in (RISE, FALL, BOTH)
+
     def keep(self, reference: Tensor) -> Tensor:
         """What is kept of h, in memory of its own, for all the passes to come."""
         assert self.matching is not None  # noqa: S101  # asked of rules that constrain only
@@ -150,10 +155,9 @@ class Rule:
             return kept
         return self.block.guard(self.matching.home(kept, activation, memory))
 
-    def clip(self, rho: Tensor, guard: Tensor, *, spend: bool = False) -> Tensor:
-        """What this rule leaves of ρ = −γ; a new tensor, or with `spend` the guard's memory."""
-        guard = guard.to(rho.dtype)
-        return self.block.clip(rho, guard, guard if spend else None)
+    def clip(self, rho: Tensor, guard: Tensor) -> Tensor:
+        """What this rule leaves of ρ = −γ; a new tensor."""
+        return self.block.clip(rho, guard.to(rho.dtype), None)
 
 
 RULES: dict[str, Rule] = {

@@ -52,11 +52,11 @@ def covered_sites(model: nn.Module, flow: Flow, settings: Settings, rule: Rule) 
         )
     if hidden:
         notes.append(f"not covered by clip sites: {'; '.join(hidden)}")
-        warnings.warn(notes[-1], stacklevel=6)
+        warnings.warn(notes[-1], stacklevel=7)
     if "attention" in kinds:
         notes += _about(attention)
         if attention.hidden:
-            warnings.warn(notes[-1], stacklevel=6)
+            warnings.warn(notes[-1], stacklevel=7)
     linear = sum(not site.activation and not isinstance(site, AttentionSite) for site in sites)
     if rule.binary and linear:
         notes.append(

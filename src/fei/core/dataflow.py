@@ -36,6 +36,9 @@ ACTIVATIONS = frozenset(name + suffix for name in POINTWISE.split() for suffix i
 # (function name, how many calls of that name came before): the same in every pass of a deterministic network.
 CallKey = tuple[str, int]
 
+# Told of a call that is about to be made: its key, the function, its arguments and its keyword arguments.
+Watch = Callable[[CallKey, Callable[..., Any], tuple[Any, ...], dict[str, Any]], None]
+
 
 def function_name(func: Callable[..., Any]) -> str:
     """The bare name of a torch function: "relu" for F.relu, torch.relu, Tensor.relu and aten.relu.default."""
@@ -167,8 +170,9 @@ class CountingMode(WatchingMode, ABC):
 class _Tracer(CountingMode):
     """Records calls and follows values by identity; tensors are kept alive so that no identity is used twice."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Watch | None) -> None:
         super().__init__()
+        self._watch = watch
         self.calls: list[Call] = []
         self.producer: dict[int, Call] = {}
         self.blind: list[str] = []
@@ -181,6 +185,8 @@ class _Tracer(CountingMode):
         inputs = list(tensors_in((args, kwargs)))
         versions = [t._version for t in inputs]
         given = self._described(args), self._described(kwargs)
+        if self._watch is not None:
+            self._watch(key, func, args, kwargs)
         result = func(*args, **kwargs)
         outputs = list(tensors_in(result))
         changed = {id(t): t for t, before in zip(inputs, versions, strict=True) if t._version != before}
@@ -329,8 +335,13 @@ def _module_names(model: nn.Module, tracer: _Tracer, outputs: dict[tuple[str, in
         yield
 
 
-def trace(model: nn.Module, inputs: Tensor) -> tuple[Flow, Any]:
-    """Run `model` once on `inputs` and return its data flow and its output.
+def trace(model: nn.Module, inputs: Tensor, watch: Watch | None = None) -> tuple[Flow, Any]:
+    """Run `model` once on `inputs` and return its data flow and its output, with its graph.
+
+    Args:
+        model: The network.
+        inputs: Images (N, C, H, W). If they are a leaf that wants a gradient, the output's graph leads to it.
+        watch: Called before each call.
 
     Examples:
         >>> from fei.core.dataflow import trace
@@ -338,10 +349,11 @@ def trace(model: nn.Module, inputs: Tensor) -> tuple[Flow, Any]:
         >>> torch.equal(output, model(images[:1]))
         True
     """
-    tracer = _Tracer()
+    tracer = _Tracer(watch)
     outputs: dict[tuple[str, int], Call] = {}
     with torch.enable_grad(), uncompiled(), _module_names(model, tracer, outputs):
-        image = inputs.detach().clone().requires_grad_().clone()
+        wanted = inputs.is_leaf and inputs.requires_grad
+        image = (inputs if wanted else inputs.detach().clone().requires_grad_()).clone()
         # the image has a producer too, so that only values from unseen code lack one; it is no place to clip
         tracer.image_node = image.grad_fn
         tracer.own(image, Call(("image", 0), ("", 0), [], image.shape, depends=True, differentiable=False))

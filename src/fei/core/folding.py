@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fei.core.checks import layout_of
-from fei.core.dataflow import Call, CallKey, CountingMode, Flow
+from fei.core.dataflow import Call, CallKey, Flow, trace
 from fei.core.sites import Site
 
 _DTYPES = (torch.float32, torch.float64)
@@ -63,16 +63,51 @@ def _handed_back(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     return args[0]
 
 
-def _in_place(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    exchange: Callable[..., Any] = _IN_PLACE.get(func, func)
-    return exchange(*args, **kwargs)
+@dataclass(frozen=True)
+class Ramp:
+    """A ReLU, with an upper bound or without, that works in place."""
+
+    low: float
+    high: float
+
+    def __call__(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value of a call, in the memory of what it was given."""
+        return self._bound(_input(args, kwargs))
+
+    def unseen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """The value of such a call, of which the graph knows nothing: gradients have yet to get its slope."""
+        value = _input(args, kwargs)
+        self._bound(value.detach())
+        return value
+
+    def slope(self, grad: Tensor, value: Tensor) -> None:
+        """Multiply gradients, in place, with the slope at what came out."""
+        if self._plain:
+            torch.ops.aten.threshold_backward.grad_input(grad, value, self.low, grad_input=grad)
+        else:
+            torch.ops.aten.hardtanh_backward.grad_input(grad, value, self.low, self.high, grad_input=grad)
+
+    def _bound(self, value: Tensor) -> Tensor:
+        return torch.relu_(value) if self._plain else F.hardtanh_(value, self.low, self.high)
+
+    @property
+    def _plain(self) -> bool:
+        return (self.low, self.high) == (0.0, torch.inf)
 
 
-_IN_PLACE: dict[Callable[..., Any], Callable[..., Tensor]] = {
-    F.relu: lambda input, inplace=False: torch.relu_(input),
-    F.relu6: lambda input, inplace=False: F.hardtanh_(input, 0.0, 6.0),
-    F.hardtanh: lambda input, min_val=-1.0, max_val=1.0, inplace=False: F.hardtanh_(input, min_val, max_val),
-}
+def _input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    value: Tensor = args[0] if args else kwargs["input"]
+    return value
+
+
+def _ramp(call: Call) -> Ramp:
+    """What a call of `_RELUS` does, by its name and arguments."""
+    if call.function != "hardtanh":
+        return Ramp(0.0, 6.0 if call.function == "relu6" else torch.inf)
+    given = dict(zip(("input", "min_val", "max_val"), call.args, strict=False)) | call.kwargs
+    return Ramp(given.get("min_val", -1.0), given.get("max_val", 1.0))
+
+
 _RELUS = frozenset({"relu", "relu6", "hardtanh"})
 
 
@@ -141,7 +176,30 @@ def can_fold(image: Tensor) -> bool:
     return image.dtype in _DTYPES and not torch.is_autocast_enabled(image.device.type)
 
 
-def find_folding(model: nn.Module, flow: Flow, sites: Sequence[Site], image: Tensor, reader: Reader) -> Folding:
+class Survey(NamedTuple):
+    """A first pass over a network, on one image.
+
+    Attributes:
+        image: The leaf that the pass started from, (1, C, H, W).
+        flow: What was computed.
+        output: What came out, with its graph.
+        weights: What convolutions and BatchNorms computed with.
+    """
+
+    image: Tensor
+    flow: Flow
+    output: Any
+    weights: Weights
+
+
+def survey(model: nn.Module, image: Tensor) -> Survey:
+    """Run a network once on a batch of one image."""
+    leaf, weights = image.detach().clone().requires_grad_(), Weights()
+    flow, output = trace(model, leaf, weights.keep)
+    return Survey(leaf, flow, output, weights)
+
+
+def find_folding(model: nn.Module, seen: Survey, sites: Sequence[Site]) -> Folding:
     """What can be exchanged in a network.
 
     A convolution that is a clip site itself keeps its value, and so does one whose value goes anywhere but into
@@ -149,11 +207,10 @@ def find_folding(model: nn.Module, flow: Flow, sites: Sequence[Site], image: Ten
 
     Args:
         model: The network.
-        flow: Its data flow.
+        seen: A pass on one image.
         sites: Where gradients are clipped.
-        image: A batch of one image.
-        reader: What was active during a pass on it.
     """
+    flow, image = seen.flow, seen.image
     held = {site.key for site in sites}
     pairs = {
         call.key: call.consumers[0].key
@@ -163,8 +220,8 @@ def find_folding(model: nn.Module, flow: Flow, sites: Sequence[Site], image: Ten
     layout = layout_of(image)
     last = image.device.type == "cpu" and layout is torch.channels_last
     exchanged: dict[CallKey, Exchange] = {}
-    for key, (weight, bias, pointwise) in reader.convolutions.items():
-        affine = reader.norms.get(pairs[key]) if key in pairs else None
+    for key, (weight, bias, pointwise) in seen.weights.convolutions.items():
+        affine = seen.weights.norms.get(pairs[key]) if key in pairs else None
         if affine is not None:
             scale, shift = affine
             weight = weight * scale.view(-1, 1, 1, 1)
@@ -177,7 +234,7 @@ def find_folding(model: nn.Module, flow: Flow, sites: Sequence[Site], image: Ten
             if call.function == "pad":
                 exchanged[call.key] = _padded
             elif call.key in exchanged and call.key not in held and _only_into(call, _RELUS) and not watched:
-                exchanged[call.consumers[0].key] = _in_place
+                exchanged[call.consumers[0].key] = _ramp(call.consumers[0])
     return Folding(exchanged)
 
 
@@ -203,23 +260,21 @@ def _is_pointwise(weight: Tensor, stride: Any = 1, padding: Any = 0, dilation: A
     )
 
 
-class Reader(CountingMode):
-    """Keeps the weights of convolutions, and scale and shift of BatchNorms in evaluation mode."""
+class Weights:
+    """The weights of convolutions, and scale and shift of BatchNorms in evaluation mode, as a pass used them."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.convolutions: dict[CallKey, tuple[Tensor, Tensor | None, bool]] = {}
         self.norms: dict[CallKey, tuple[Tensor, Tensor]] = {}
 
-    def make(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a call and keep its weights."""
+    def keep(self, key: CallKey, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep those of a call."""
         # weights by position, as modules give them; whoever calls in another way is left alone
         if func is F.conv2d and len(args) >= 3 and args[0].ndim == 4:
             weight, bias = args[1].detach(), None if args[2] is None else args[2].detach()
             self.convolutions[key] = (weight, bias, _is_pointwise(weight, *args[3:], **kwargs))
         elif func is F.batch_norm:
             self._keep_norm(key, *args, **kwargs)
-        return func(*args, **kwargs)
 
     def _keep_norm(
         self,

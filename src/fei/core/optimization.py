@@ -69,6 +69,11 @@ class _Chunk:
     numbers: Sequence[int]
     rows: Tensor
     real: int
+    whole: bool
+
+    def of(self, values: Tensor) -> Tensor:
+        """Its rows of some values, not to be changed: a copy only where it does not have them all."""
+        return values if self.whole else values[self.rows]
 
 
 class Optimization:
@@ -78,20 +83,24 @@ class Optimization:
         self._pathway, self._group, self._settings = pathway, group, settings
         x = group.images
         self._masks = settings.masks
-        self._x = x.repeat_interleave(self._masks, 0).contiguous(memory_format=layout_of(x))
+        # in the usual layout, in which images blend several times as fast; the network gets them in their own
+        self._x, self._layout = x.repeat_interleave(self._masks, 0).contiguous(), layout_of(x)
         self._chunks = self._cut(range(len(self._x)))
         self._turns: dict[int, list[_Chunk]] = {}
         self._last_phi = torch.zeros(len(self._x), dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
         # every chunk of a group repeats the same images in the same rows, so one recording serves them all
-        output = pathway.record(self._x[self._tried(0)[0].rows])
+        output = pathway.record(self._tried(0)[0].of(self._x).contiguous(memory_format=self._layout))
         self._chosen = group.chosen if group.chosen is not None else self._top_class(output)
         self._ranks: Tensor | None = None
         if focus is not None:
             self._focus(focus)
         self._update = self._start()
 
-    def run(self, tick: Callable[[], None], on_step: Watcher | None = None) -> Result:
-        """All steps, calling `tick` and `on_step` after each."""
+    def run(self, tick: Callable[[], None], on_step: Watcher | None = None, *, told: bool = True) -> Result:
+        """All steps, calling `tick` and `on_step` after each.
+
+        Unless how it went is `told`, the score after the last step is not computed, and that before it stands there.
+        """
         s, n = self._settings, len(self._group.images)
         phi, area = [], []
         stopped = torch.full((n, self._masks), -1, device=self._group.images.device)
@@ -101,7 +110,7 @@ class Optimization:
         for step in range(s.steps):
             last = step == s.steps - 1
             # the last time that each mask is tried, it is told what it lost
-            telling = step >= s.steps - -(-self._masks // s.tried)
+            telling = told and step >= s.steps - -(-self._masks // s.tried)
             chunks = self._tried(step) if moving is None or last else moving
             score, grad = self._gradient(step, chunks, shares if telling else None)
             phi.append(score)
@@ -120,13 +129,14 @@ class Optimization:
                 if last:
                     break
                 if bool((stopped >= 0).all()):
-                    self._gradient(step + 1, self._chunks, shares)
+                    if told:
+                        self._gradient(step + 1, self._chunks, shares)
                     break
                 if n == 1 and bool((stopped == step + 1).any()):
                     # its rows are all the same image, so any of them can go through the network together
                     moving = self._cut((stopped[0] < 0).nonzero()[:, 0].tolist())
                     self._last_phi = self._scores(step + 1).flatten()
-        phi.append(self._scores(s.steps))
+        phi.append(self._scores(s.steps) if told else phi[-1])
         area.append(self._area())
         missing = s.steps + 1 - len(phi)
         phi, area = phi + phi[-1:] * missing, area + area[-1:] * missing
@@ -185,7 +195,8 @@ class Optimization:
         for start in range(0, len(rows), size):
             real = rows[start : start + size]
             numbers = [*real, *[rows[-1]] * (size - len(real))]
-            chunks.append(_Chunk(numbers, torch.tensor(numbers, device=self._x.device), len(real)))
+            whole = numbers == list(range(len(self._x)))
+            chunks.append(_Chunk(numbers, torch.tensor(numbers, device=self._x.device), len(real), whole))
         return chunks
 
     def _top_class(self, output: object) -> Tensor:
@@ -202,12 +213,13 @@ class Optimization:
 
     def _blend(self, chunk: _Chunk, step: int, deletes: bool) -> tuple[Tensor, Tensor, Tensor]:
         """The two images that α goes between, and the blend x̃ at α."""
-        x = self._x[chunk.rows]
+        x = chunk.of(self._x)
         r = self._group.reference(step, chunk.numbers).to(x).expand_as(x)
         start, end = (x, r) if deletes else (r, x)
-        alpha = self._update.alpha.flatten(0, 1)[chunk.rows]
+        alpha = chunk.of(self._update.alpha.flatten(0, 1))
         # lerp is exact at both ends: with α = 1, x̃ is x to the bit
-        return start, end, torch.lerp(start.to(alpha), end.to(alpha), alpha).to(x.dtype)
+        blend = torch.lerp(start.to(alpha), end.to(alpha), alpha).to(x.dtype)
+        return start, end, blend.contiguous(memory_format=self._layout)
 
     def _gradient(self, step: int, chunks: list[_Chunk], shares: dict[int, Tensor] | None) -> tuple[Tensor, Tensor]:
         """φ of each mask, and the clipped gradient of the loss with respect to those in `chunks`.
@@ -221,7 +233,7 @@ class Optimization:
             for chunk in chunks:
                 start, end, image = self._blend(chunk, step, deletes)
                 chunk_shares: dict[int, Tensor] | None = {} if first and shares is not None else None
-                output = self._pathway.run(image.requires_grad_(), chunk_shares, twice=strength > 0)
+                output = self._pathway.run(image.requires_grad_(), chunk_shares)
                 score = self._phi(output, chunk.rows)
                 way = end.to(alpha) - start.to(alpha)
                 # the sign that the pathway asks for
@@ -259,7 +271,7 @@ class Optimization:
 
 def _along(gradient: Tensor, way: Tensor, alpha: Tensor) -> Tensor:
     """The gradient with respect to the masks, of which each pixel moves the image along its way from start to end."""
-    return (gradient.to(alpha) * way).sum_to_size(len(gradient), *alpha.shape[1:])
+    return (gradient.to(alpha).contiguous() * way).sum_to_size(len(gradient), *alpha.shape[1:])
 
 
 def contrasted(towards: Tensor, against: Tensor, strength: float) -> Tensor:

@@ -11,8 +11,7 @@ attend to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,8 +19,9 @@ from torch import Tensor, nn
 
 from fei.core.attention import FUSED, attend, even_share
 from fei.core.clipgrad import Rule
-from fei.core.dataflow import CallKey, CountingMode, Flow, tensors_in, uncompiled
-from fei.core.folding import Folding, Reader, can_fold, find_folding, is_watched
+from fei.core.dataflow import CallKey, CountingMode, tensors_in, uncompiled
+from fei.core.folding import Folding, Ramp, Survey, can_fold, find_folding, is_watched
+from fei.core.holding import Hold
 from fei.core.sites import AttentionSite, Site
 from fei.errors import ModelError
 
@@ -31,9 +31,11 @@ Visitor = Callable[[int, Tensor], None]
 class _SiteVisitor(CountingMode):
     """Calls `visit(i, value)` when the i-th site's value has just been computed."""
 
-    def __init__(self, sites: Sequence[Site], visit: Visitor, rows: int, folding: Folding) -> None:
+    def __init__(
+        self, sites: Sequence[Site], visit: Visitor, rows: int, folding: Folding, unseen: Mapping[int, Ramp]
+    ) -> None:
         super().__init__()
-        self._sites, self._visit, self._rows, self._folding = sites, visit, rows, folding
+        self._sites, self._visit, self._rows, self._folding, self._unseen = sites, visit, rows, folding, unseen
         self._wanted: dict[CallKey, int] = {site.key: i for i, site in enumerate(sites)}
         self.visited = 0
 
@@ -41,6 +43,8 @@ class _SiteVisitor(CountingMode):
         site = self._wanted.get(key)
         if site is not None and isinstance(self._sites[site], AttentionSite) and key[0] == FUSED:
             result, value = attend(*args, **kwargs)
+        elif site in self._unseen:
+            result = value = self._unseen[site].unseen(args, kwargs)
         else:
             result = value = self._folding.call(key, func, args, kwargs)
         if site is not None and isinstance(value, Tensor):  # a site's function may also answer without one
@@ -58,7 +62,12 @@ class _SiteVisitor(CountingMode):
 
 
 def visit_sites(
-    model: nn.Module, sites: Sequence[Site], inputs: Tensor, visit: Visitor, folding: Folding | None = None
+    model: nn.Module,
+    sites: Sequence[Site],
+    inputs: Tensor,
+    visit: Visitor,
+    folding: Folding | None = None,
+    unseen: Mapping[int, Ramp] | None = None,
 ) -> Any:
     """Run a network and call `visit(i, value)` on each site's value when it has just been computed.
 
@@ -70,13 +79,15 @@ def visit_sites(
         inputs: Images (N, C, H, W).
         visit: Called with the site's place in `sites` and its value.
         folding: What is exchanged in the pass.
+        unseen: Of some sites, the ReLU that makes their value; the graph will not know of it, so who visits such a
+            site applies its slope.
     """
     folding = Folding() if folding is None else folding
     images = inputs.clone()  # a network may change its input in place
     with uncompiled():
         if not sites and not folding.exchanged:
             return model(images)
-        with _SiteVisitor(sites, visit, len(inputs), folding) as mode:
+        with _SiteVisitor(sites, visit, len(inputs), folding, unseen or {}) as mode:
             output = model(images)
     if mode.visited != len(sites):
         raise ModelError(
@@ -92,35 +103,35 @@ def visit_sites(
 _MOST_APART = (1e-4, 2e-2)
 
 
-def folding_that_holds(model: nn.Module, flow: Flow, sites: Sequence[Site], image: Tensor) -> Folding:
+def folding_that_holds(model: nn.Module, seen: Survey, sites: Sequence[Site]) -> Folding:
     """What can be folded in a network, if its output and gradient on one image then are what they were; else nothing.
 
     Code that computes a part again in the pass backwards (checkpoints) makes calls that are not exchanged, and there
     may be other code that one cannot see through.
+
+    Args:
+        model: The network.
+        seen: A pass on the image.
+        sites: Values that are to stay as they are.
     """
-    if not can_fold(image):
+    if not can_fold(seen.image):
         return Folding()
-    reader = Reader()
+    folding = find_folding(model, seen, sites)
+    if not folding.exchanged:
+        return folding
+    leaf = seen.image.detach().clone().requires_grad_()
     try:
-        plain = _behaviour(model, image, Folding(), reader)
-        folding = find_folding(model, flow, sites, image, reader)
-        if not folding.exchanged:
-            return folding
-        folded = _behaviour(model, image, folding)
+        folded = _behaviour(visit_sites(model, [], leaf, lambda _, __: None, folding), leaf)
+        plain = _behaviour(seen.output, seen.image)
     except RuntimeError:  # what is wrong with the network itself, the pass to come will tell
         return Folding()
     alike = ((a - b).norm() <= most * a.norm() for a, b, most in zip(plain, folded, _MOST_APART, strict=True))
     return folding if all(alike) else Folding()
 
 
-def _behaviour(
-    model: nn.Module, image: Tensor, folding: Folding, watching: AbstractContextManager[object] | None = None
-) -> tuple[Tensor, Tensor]:
-    leaf = image.detach().clone().requires_grad_()
-    with watching or nullcontext():
-        output = visit_sites(model, [], leaf, lambda _, __: None, folding)
+def _behaviour(output: Any, image: Tensor) -> tuple[Tensor, Tensor]:
     value = next(tensors_in(getattr(output, "logits", output)))
-    (gradient,) = torch.autograd.grad(value.square().sum(), leaf)
+    (gradient,) = torch.autograd.grad(value.square().sum(), image)
     return value.detach(), gradient
 
 
@@ -150,11 +161,15 @@ class Pathway:
         apart = focus is not None and all(site.key != focus.key for site in self.sites)
         self._watched = [*self.sites, focus] if focus is not None and apart else self.sites
         self._folding = folding or Folding()
-        self._guards: dict[int, Tensor] = {}
+        exchanged = self._folding.exchanged
+        found = ((number, exchanged.get(site.key)) for number, site in enumerate(self.sites))
+        self._ramps = {number: each for number, each in found if isinstance(each, Ramp)}
         self._recorded: Tensor | None = None
         self._answer: Tensor | None = None
         self._kept: list[Tensor] = []
-        self._spends = False
+        self._lasting: set[int] = set()
+        self._memory: dict[int, Tensor] = {}
+        self._reuses = False
 
     def record(self, inputs: Tensor) -> Tensor | None:
         """Keep what the rule needs of h at every site, and return the network's logits, if its output has any.
@@ -165,9 +180,11 @@ class Pathway:
         if self._recorded is not None and torch.equal(self._recorded, inputs):
             return self._answer
         kept: dict[int, Tensor] = {}
+        values: dict[int, tuple[Tensor, int]] = {}
 
         def keep(site: int, value: Tensor) -> None:
             value = value.detach()
+            values[site] = (value, value._version)
             if self.rule.binary and isinstance(self.sites[site], AttentionSite):
                 value = value - even_share(value)
             # in memory of its own: a following in-place operation overwrites the value
@@ -178,17 +195,18 @@ class Pathway:
         logits = getattr(output, "logits", output)
         self._answer = logits.detach() if isinstance(logits, Tensor) else None  # a graph would hold all activations
         self._recorded = inputs.detach().clone()
-        self._kept = [kept[i] for i in range(len(self.sites))]
-        self._guards = {}
-        # fresh memory costs time, so gradients go into that of the guards, unless somebody may keep them
-        self._spends = self.rule.follows and not is_watched(self.model)
+        self._kept = [_one_for_all(kept[i], inputs) for i in range(len(self.sites))]
+        self._lasting = {site for site, (value, version) in values.items() if value._version == version}
+        self._memory = {}
+        # fresh memory costs time, so gradients go into that of the last pass, unless somebody may keep them
+        self._reuses = not is_watched(self.model)
         return self._answer
 
     def weight(self, weights: Tensor) -> None:
         """Multiply the gradient at the focus by these weights from now on; they broadcast to a recorded batch."""
         self._weights = weights
 
-    def run(self, inputs: Tensor, shares: dict[int, Tensor] | None = None, *, twice: bool = False) -> Any:
+    def run(self, inputs: Tensor, shares: dict[int, Tensor] | None = None) -> Any:
         """The network's output on `inputs`, whose back-propagation is clipped at every site.
 
         What is to be back-propagated is the loss with its sign turned, so that what comes to a site is ρ = −γ, see
@@ -198,41 +216,62 @@ class Pathway:
             inputs: A batch of the recorded shape.
             shares: If given, filled during back-propagation: for each site and row, the share of units with a
                 gradient that lost it, the first time.
-            twice: Whether it will be back-propagated twice, so that what the second time needs must be kept.
         """
-        rule, rows = self.rule, len(inputs)
-        spend = self._spends and shares is None and not twice
 
-        def hold(site: int, value: Tensor) -> None:
+        def visit(site: int, value: Tensor) -> None:
             if self.focus is not None and self._watched[site].key == self.focus.key and value.requires_grad:
                 value.register_hook(lambda rho: None if rho is None else rho * self._weights)
-            if site == len(self.sites):
-                return
-            kept = self._kept[site]
-            if value.shape != kept.shape:
+            if site < len(self.sites):
+                self._hold(site, value, shares, len(inputs))
+
+        return visit_sites(self.model, self._watched, inputs, visit, self._folding, self._ramps)
+
+    def _hold(self, site: int, value: Tensor, shares: dict[int, Tensor] | None, rows: int) -> None:
+        """Clip the gradient that will come to a site's value."""
+        kept, now = self._kept[site], value.detach()
+        if value.shape[1:] != kept.shape[1:] or kept.shape[:1] not in ((1,), value.shape[:1]):
+            raise ModelError(
+                f"The network computed differently from one pass to the next ({self.sites[site].name} has shape "
+                f"{tuple(value.shape)}, expected {tuple(kept.shape)}); pass a deterministic network."
+            )
+        if not value.requires_grad:
+            return
+        guard = None
+        if not self.rule.follows:
+            guard = kept
+        elif site not in self._lasting:  # it will be overwritten: what is needed of it is taken now
+            guard = self.rule.guard(kept.expand_as(now), now)
+        hold, version = Hold(self.rule, kept, now, guard, self._ramps.get(site)), now._version
+
+        def clip(rho: Tensor | None) -> Tensor | None:
+            if rho is None:  # what uses the value passes no gradient on
+                return None
+            if now._version != version and (guard is None or hold.ramp is not None):
                 raise ModelError(
-                    f"The network computed differently from one pass to the next ({self.sites[site].name} has shape "
-                    f"{tuple(value.shape)}, expected {tuple(kept.shape)}); pass a deterministic network."
+                    f"The network overwrites {self.sites[site].name} in one pass and not in another; pass a "
+                    "deterministic network."
                 )
-            if not value.requires_grad:
-                return
-            guard = self._guards[site] = rule.guard(kept, value.detach(), self._guards.get(site))
+            if shares is not None and site not in shares:
+                clipped = hold.clip(rho)
+                shares[site] = _lost_share(rho, clipped, rows)
+                return hold.slope(clipped)
+            passed = hold.pass_on(rho, self._memory.get(site))
+            if self._reuses and passed.is_cpu:
+                self._memory[site] = passed
+            return passed
 
-            def clip(rho: Tensor | None) -> Tensor | None:
-                if rho is None:  # what uses the value passes no gradient on
-                    return None
-                clipped = rule.clip(rho, guard, spend=spend)
-                if shares is not None and site not in shares:
-                    shares[site] = _lost_share(rho, clipped, rows)
-                return clipped
-
-            value.register_hook(clip)
-
-        return visit_sites(self.model, self._watched, inputs, hold, self._folding)
+        value.register_hook(clip)
 
     def score(self, inputs: Tensor) -> Any:
         """The network's output on `inputs`, to look at: nothing is clipped."""
         return visit_sites(self.model, [], inputs, lambda _, __: None, self._folding)
+
+
+def _one_for_all(kept: Tensor, inputs: Tensor) -> Tensor:
+    """What was kept of one row where the rows are equal to the bit, as the images are that make a batch of masks."""
+    if not inputs.is_cpu or kept.shape[:1] != inputs.shape[:1] or not torch.equal(kept, kept[:1].expand_as(kept)):
+        return kept
+    return kept[:1].clone(memory_format=torch.preserve_format)
 
 
 def _lost_share(before: Tensor, after: Tensor, rows: int) -> Tensor:

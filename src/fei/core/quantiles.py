@@ -51,9 +51,9 @@ def _shift(values: Tensor, area: Tensor, lower: Tensor | None, rounds: int = _RO
         start = _shift(values[..., few], area, None if lower is None else lower[..., few], _FEW_ROUNDS)
     else:
         start = values.mean(-1, keepdim=True) - area  # right if no bound is met
-    tau = start.clamp(low, high)
+    tau, memory = start.clamp(low, high), torch.empty_like(values)  # new memory in each round would cost more than it
     for number in range(rounds if values.is_cpu else min(rounds, _UNASKED)):
-        alpha = _bounded(values - tau, lower)
+        alpha = _bounded(torch.sub(values, tau, out=memory), lower)
         excess = alpha.mean(-1, keepdim=True) - area
         settled = excess.abs() <= _SETTLED  # each row for itself: others must not change its bits
         if values.is_cpu and bool(settled.all()):  # to ask another device would wait for all that it has still to do

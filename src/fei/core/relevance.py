@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional as F
 
-from fei.core.checks import image_gradient
+from fei.core.checks import gradients
 from fei.core.pathway import visit_sites
 from fei.core.sites import Site
 
@@ -26,19 +27,21 @@ def relevance(model: nn.Module, sites: Sequence[Site], images: Tensor, score: Ca
         score: s of each row of its output.
     """
     values: dict[int, Tensor] = {}
-    gradients: dict[int, Tensor] = {}
+    edges: dict[int, GradientEdge] = {}
 
     def watch(site: int, value: Tensor) -> None:
         values[site] = value.detach().clone()  # what follows may work in place
         if value.requires_grad:
-            value.register_hook(lambda gradient: gradients.__setitem__(site, gradient))
+            edges[site] = get_gradient_edge(value)
 
     with torch.enable_grad():
         leaf = images.detach().requires_grad_()
         output = visit_sites(model, sites, leaf, watch)
-        image_gradient(score(output).sum(), leaf)
+        # no further back than to the first of the sites: the way from there to the image is long
+        arrived = dict(zip(edges, gradients(score(output).sum(), list(edges.values())), strict=True))
     zero = torch.zeros((), dtype=images.dtype, device=images.device)
-    return [values[i] * gradients.get(i, zero) for i in range(len(sites))]
+    found = [arrived.get(site) for site in range(len(sites))]
+    return [values[site] * (zero if gradient is None else gradient) for site, gradient in enumerate(found)]
 
 
 def evidence_of(relevant: Tensor) -> Tensor:

@@ -62,7 +62,10 @@ class FEIMethod:
     @called_with(MethodCall)
     def __call__(self, call: MethodCall) -> Tensor:
         """Attribution maps (N, 1, H, W); see `fei.methods.Method`."""
-        return self.explain(**vars(call)).maps
+        explainer = self._explainer(call.model)
+        options = {"internal_batch_size": call.batch_size, "generator": call.generator, "progress": call.progress}
+        maps: Tensor = explainer.attribute(call.inputs, call.target, call.reference, **options)
+        return maps
 
     def weigh(self, model: nn.Module, found: Explanation, target: Target = None) -> Evidence:
         """What the masks keep of the score; see `fei.FEI.weigh`."""

@@ -216,15 +216,21 @@ class Inquiry:
             panels.append(Panel(name, _plane(one.maps), explanation=one, cost=cost, config=config))
         return panels
 
-    def ask(self, name: str, seen: Look, targets: Sequence[int | None]) -> tuple[Any, Cost]:
-        """What one method answers for classes of one image, a row for each, and its cost; see `find_classes`."""
+    def ask(
+        self, name: str, seen: Look, targets: Sequence[int | None], *, maps_alone: bool = False
+    ) -> tuple[Any, Cost]:
+        """What one method answers for classes of one image, a row for each, and its cost; see `find_classes`.
+
+        Where the maps alone are asked for, nothing is computed that only traces tell.
+        """
         how: Any = self.methods[name]
         self.tell(f"{seen.name}: {name}{expected(name, how, seen.seconds, len(targets))}")
         classes = [replace(self, target=target).explained(seen) for target in targets]
         inputs = seen.inputs if len(classes) == 1 else seen.inputs.repeat(len(classes), 1, 1, 1)
         options = {"reference": self.reference, "batch_size": self.batch_size, "progress": self.progress}
         target = classes[0] if len(classes) == 1 else classes
-        call = partial(getattr(how, "explain", how), self.model, inputs, target, generator=self.generator, **options)
+        answer = how if maps_alone else getattr(how, "explain", how)
+        call = partial(answer, self.model, inputs, target, generator=self.generator, **options)
         with doing(f"{seen.name}, {name}"):
             return measure_cost(self.model, call)
 

@@ -153,8 +153,7 @@ class Worker:
             inquiry = Inquiry(
                 self._classifier, {name: self._method(unit.method)}, unit.seed, batch_size=fewer, target=facts["target"]
             )
-            found, cost = inquiry.ask(name, picture, [facts["target"]])
-            maps = found if isinstance(found, Tensor) else found.maps
+            maps, cost = inquiry.ask(name, picture, [facts["target"]], maps_alone=True)
             # as kept maps are, so that a kept map has the scores of a fresh one
             maps = check_maps(maps.detach().to(picture.inputs.device), picture.inputs)[:, None].float()
             facts |= vars(cost)
