@@ -24,9 +24,9 @@ Front = list[tuple[str, float, float, float]]
 """Labels, insertion, MSE, and passes."""
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown whose first column is text."""
-    lines = [head, [":--", *["--:"] * (len(head) - 1)], *rows]
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
+    """A table in Markdown whose first columns are text."""
+    lines = [head, [*[":--"] * texts, *["--:"] * (len(head) - texts)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
@@ -69,7 +69,7 @@ def beside_black(study: Study) -> str:
                     cells = ["–" if theirs is None else f"{theirs:g} %", "second" if place.is_second else "first"]
                     used = "fei" if label == "FEI" else preset
                     rows.append([place.network, f"`{used}`", label, share, *cells])
-    return table(["network", "preset", "method", "fires [95 %]", "the paper", "edition"], rows) if rows else ""
+    return table(["network", "preset", "method", "fires [95 %]", "the paper", "edition"], rows, 3) if rows else ""
 
 
 def controls_table(study: Study, editions: Sequence[Sequence[str]], preset: str = FAST) -> str:
@@ -83,13 +83,14 @@ def controls_table(study: Study, editions: Sequence[Sequence[str]], preset: str 
                 n = 0 if count is None else int(np.isfinite(count).any(1).sum())
                 rows.append([place.network, label, *cells, str(n)])
     heads = [f"{known(metric).title}: lead over the best control" for metric in ("insertion", "mse", "cosine")]
-    return table(["network", "method", *heads, "n"], rows) if rows else ""
+    return table(["network", "method", *heads, "n"], rows, 2) if rows else ""
 
 
 def _against_best(place: Place, label: str, metric: str) -> str:
     own = place.values(label, metric)
-    others = {name: found for name in CONTROLS if (found := place.values(name, metric)) is not None}
-    if own is None or not others or not np.isfinite(own).any():
+    known = {name: place.values(name, metric) for name in CONTROLS}
+    others = {name: found for name, found in known.items() if found is not None and np.isfinite(found).any()}
+    if own is None or not others:
         return "–"
     best = (max if BETTER[metric] else min)(others, key=lambda name: float(np.nanmean(others[name])))
     found = paired_difference("", "", own, others[best], higher_is_better=BETTER[metric])
@@ -108,7 +109,7 @@ def fragments_table(extra: Extra) -> str:
                     cells = [_mean(each.tolist()) for each in found]
                     rows.append([network, kind, method, *cells, str(len(found[0]))])
     titles = ("MSE ↓", "cosine ↑", "relevant MSE ↓", "relevant cosine ↑", "borders")
-    return table(["network", "maps", "method", *titles, "n"], rows)
+    return table(["network", "maps", "method", *titles, "n"], rows, 3)
 
 
 def _mean(each: Sequence[float]) -> str:
@@ -151,6 +152,7 @@ def pareto_table(numbers: Numbers) -> str:
     return table(
         ["network", "method", "insertion ↑", "MSE ↓", "passes", "outside and inside", "and cost"],
         list(_on_front(numbers)),
+        2,
     )
 
 

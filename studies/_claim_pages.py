@@ -84,6 +84,10 @@ def birds(found: Found) -> Iterator[str]:
     yield "## The claims\n"
     yield from claims(found, "H7")
     yield from second(found, "birds")
+    yield (
+        "MSE has the scale of a network's activations, and our weights are not the paper's: compare ratios, not the "
+        "numbers beside each other.\n"
+    )
     for name, title, layouts in (
         ("second-cub", "AlexNet and ResNet50", ("external", "internal", "layerwise")),
         ("second-cub-vgg16", "VGG16, without Extremal Perturbation and RISE", ("external", "internal", "layerwise")),

@@ -179,36 +179,36 @@ def _h10(study: Study, preset: str) -> Comparisons:
 _FOUR = "Against VM, IVM, AVM and IBM, on every network with the default preset, and with the paper's where it was run."
 HYPOTHESES = (
     Hypothesis("H1", "NONE's insertion is at least that of every constrained variant.", _FOUR,
-               "NONE .729 (VGG16) and .849 (ResNet50) against at most .566 and .626 (IBM).", _h1),
+               "Table 1: NONE .729 (VGG16) and .849 (ResNet50) against at most .566 and .626 (IBM).", _h1),
     Hypothesis("H2", "NONE's MSE at the last feature layer is above that of every constrained variant.", _FOUR,
-               "NONE 3.619 (VGG16) and 1.494 (ResNet50) against .399 to .952.", _h2),
+               "Table 3: NONE 3.619 (VGG16) and 1.494 (ResNet50) against .399 to .952.", _h2),
     Hypothesis("H3", "VM has the best MSE and cosine on a network without skips.",
                "Against every other method with its authors' settings (but not `fei`, which the paper does not know), "
                "on MobileNetV1, AlexNet and VGG16 (plain chains) and SqueezeNet (branches, but no skips). With the "
                "paper's preset against the other variants and the controls.",
-               "VGG16: VM .545 and .688; next GradCAM++ .573 and IBM .658.", _h3),
+               "Table 3, VGG16: VM .545 and .688; next GradCAM++ .573 and IBM .658.", _h3),
     Hypothesis("H4", "IBM has the best insertion among the constrained variants.",
                "Against VM, IVM and AVM, as for H1.",
-               "IBM .566 (VGG16) and .626 (ResNet50), next AVM .557 and .601.", _h4),
+               "Table 1: IBM .566 (VGG16) and .626 (ResNet50), next AVM .557 and .601.", _h4),
     Hypothesis("H5", "On black images NONE fires more often than VM, IVM and IBM.",
                "Share of trials in which the target becomes the top class at some quantile.",
-               "NONE 93 to 98 %, the others at most .4 %.", _h5),
+               "Table 2: NONE 93 to 98 %, the others at most .4 %.", _h5),
     Hypothesis("H6", "On black images AVM fires on sequential networks only.",
                "AlexNet, VGG16 and MobileNetV1 are plain chains; SqueezeNet and GoogLeNet branch, the others have "
                "skips. A variant counts as firing if it does so in more than half of the trials.",
-               "AlexNet 94 %, VGG16 95 %; ResNet50 .1 %, GoogLeNet 0 %.", _h6),
+               "Table 2: AlexNet 94 %, VGG16 95 %; ResNet50 .1 %, GoogLeNet 0 %.", _h6),
     Hypothesis("H7", "Clipping early sites matters more than clipping late ones.",
                "MSE and cosine with the first 2/13, 4/13 or 7/13 of the sites clipped alone, against the last 6/13.",
-               "VGG16: MSE .610, .584, .559 against .717; cosine .664, .673, .681 against .603.", _h7),
+               "Table 4, VGG16: MSE .610, .584, .559 against .717; cosine .664, .673, .681 against .603.", _h7),
     Hypothesis("H8", "Ensemble quantile optimisation beats an L1 penalty and no constraint on the area.",
                "The paper's preset against one mask that starts at 1 with β‖α‖₁ (a sum, steps of .05), two β, and "
                "against one without a constraint.",
-               "Insertion .512 against .464 at best (L1) and .127 (none); MSE .545 against .576 and 1.118.", _h8),
+               "Table 4: insertion .512 against .464 at best (L1) and .127 (none); MSE .545, .576 and 1.118.", _h8),
     Hypothesis("H9", "Quality saturates near 100 steps.",
                "200 and 300 steps of the paper's preset do as well as its 100: insertion, cosine and MSE within "
                f"{100 * _ALIKE:.0f} % of those at 100.",
-               "Insertion .512 at 100, .516 at 200, .518 at 300.", _h9),
+               "Table 4: insertion .512 at 100, .516 at 200, .518 at 300.", _h9),
     Hypothesis("H10", "3, 5 and 9 quantiles do equally well.",
                "3 and 9 against the default 5, with the margin of H9.",
-               "Insertion .509, .512, .532; MSE .568, .545, .547.", _h10),
+               "Table 4: insertion .509, .512, .532; MSE .568, .545, .547.", _h10),
 )  # fmt: skip

@@ -55,7 +55,8 @@ class Extra(NamedTuple):
 
 def _with_controls(study: Study, preset: str) -> list[Place]:
     """Networks on which more controls than chance alone were measured."""
-    return [place for place in variants(study, preset) if place.values("Centre", "insertion") is not None]
+    found = [(place, place.values("Centre", "insertion")) for place in variants(study, preset)]
+    return [place for place, values in found if values is not None and np.isfinite(values).any()]
 
 
 def _q1(study: Study, preset: str) -> Comparisons:

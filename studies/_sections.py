@@ -131,10 +131,10 @@ def plan_section(found: Found, name: str, title: str, *layouts: str, text: str =
     yield caption(numbers)
     for layout in layouts:
         heading, metric = _LAYOUTS[layout]
-        for pair, network in enumerate(numbers.plan.pairs if layout in _PER_NETWORK else numbers.plan.pairs[:1]):
-            if any(quantity.metric == metric for quantity in numbers.quantities[pair]):
-                named = f"{heading}: {network.name}" if layout in _PER_NETWORK else heading
-                yield folded(named, bench_table(found.stores[name], layout, pair))
+        known = [pair for pair, each in enumerate(numbers.quantities) if metric in {one.metric for one in each}]
+        for pair in known if layout in _PER_NETWORK else known[:1]:
+            named = f"{heading}: {numbers.plan.pairs[pair].name}" if layout in _PER_NETWORK else heading
+            yield folded(named, bench_table(found.stores[name], layout, pair))
 
 
 def bench_table(store: Store, layout: str, pair: int = 0) -> str:
@@ -193,7 +193,8 @@ def localization_table(numbers: Numbers, pair: int = 0) -> str:
     for row in numbers.rows:
         each = [numbers.estimate(pair, row, Quantity("map", name)) for name in names]
         cells = ["–" if e is None else f"{e.mean:.3f} [{e.low:.3f}, {e.high:.3f}]" for e in each]
-        lines.append(f"| {escaped(numbers.plan.methods[row].label)} | {' | '.join(map(escaped, cells))} |")
+        if any(each):
+            lines.append(f"| {escaped(numbers.plan.methods[row].label)} | {' | '.join(map(escaped, cells))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -210,7 +211,8 @@ def sanity_table(numbers: Numbers, pair: int = 0) -> str:
             for number in few
         ]
         cells = ["–" if each is None else f"{each.mean:.2f}" for each in found]
-        lines.append(f"| {escaped(numbers.plan.methods[row].label)} | {' | '.join(cells)} |")
+        if any(found):
+            lines.append(f"| {escaped(numbers.plan.methods[row].label)} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -82,9 +82,9 @@ def _theirs(claim: Hypothesis) -> str:
     return claim.paper if claim in HYPOTHESES else "–"
 
 
-def _rates(study: Study, label: str, chosen: Callable[[Place], bool]) -> str:
+def _rates(study: Study, preset: str, label: str, chosen: Callable[[Place], bool]) -> str:
     """In how many trials a variant fires on some networks, with Wilson's interval."""
-    each = [place.values(label, "fired") for place in black_images(study, FAST) if chosen(place)]
+    each = [place.values(label, "fired") for place in black_images(study, preset) if chosen(place)]
     fired = np.concatenate([one[np.isfinite(one)] for one in each if one is not None] or [np.zeros(0)])
     if not len(fired):
         return ""
@@ -93,15 +93,22 @@ def _rates(study: Study, label: str, chosen: Callable[[Place], bool]) -> str:
 
 
 def _on_black(found: Found) -> str:
-    rates = {row: _rates(found.study, f"FEI-{row}", lambda _: True) for row in ("NONE", "VM", "IVM", "IBM")}
-    told = ", ".join(f"{row} {rate}" for row, rate in rates.items() if rate)
-    return f"fires, `fast`: {told}" if told else ""
+    told = []
+    for preset in PRESETS:
+        rows = ("NONE", "VM", "IVM", "IBM")
+        rates = {row: _rates(found.study, preset, f"FEI-{row}", lambda _: True) for row in rows}
+        each = ", ".join(f"{row} {rate}" for row, rate in rates.items() if rate)
+        told += [f"`{preset}` {each}"] if each else []
+    return f"fires: {'; '.join(told)}" if told else ""
 
 
 def _avm(found: Found, names: tuple[str, ...], inside: str) -> str:
-    one = _rates(found.study, "FEI-AVM", lambda place: place.network in names)
-    two = _rates(found.study, "FEI-AVM", lambda place: place.network not in names)
-    return f"AVM fires, `fast`: {inside} {one or '–'}, others {two or '–'}" if one or two else ""
+    told = []
+    for preset in PRESETS:
+        one = _rates(found.study, preset, "FEI-AVM", lambda place: place.network in names)
+        two = _rates(found.study, preset, "FEI-AVM", lambda place: place.network not in names)
+        told += [f"`{preset}` {inside} {one or '–'}, others {two or '–'}"] if one or two else []
+    return f"AVM fires: {'; '.join(told)}" if told else ""
 
 
 def _fragments(found: Found) -> str:
