@@ -140,11 +140,11 @@ def points_of(numbers: Numbers, pair: int) -> Front:
     if not known:
         return []
     shared = np.isfinite(np.stack(list(known.values()))).all((0, 1))
-    return [
-        (numbers.plan.methods[number].label, *map(float, both[:, shared].mean(1)), sum(passes(numbers, pair, number)))
-        for number, both in known.items()
-        if shared.any()
-    ]
+    found: Front = []
+    for number, numbers_of in known.items() if shared.any() else ():
+        insertion, mse = numbers_of[:, shared].mean(1).tolist()
+        found.append((numbers.plan.methods[number].label, insertion, mse, sum(passes(numbers, pair, number))))
+    return found
 
 
 def pareto_table(numbers: Numbers) -> str:

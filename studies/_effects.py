@@ -24,7 +24,7 @@ class Ratio(NamedTuple):
     ratio: float
     low: float
     high: float
-    count: int
+    photographs: int
     networks: int = 1
 
 
@@ -185,7 +185,15 @@ def effects_table(claim: str, study: Study) -> str:
                 value = effect.ablated() if claim in ABLATED else effect.paper(place.network)
                 theirs = "–" if value is None else f"{value:.2f}" + (" (VGG16)" if claim in ABLATED else "")
                 edition = "second" if place.is_second else "first"
-                cells = [effect.what, place.network, f"`{preset}`", told(ratio), theirs, str(ratio.count), edition]
+                cells = [
+                    effect.what,
+                    place.network,
+                    f"`{preset}`",
+                    told(ratio),
+                    theirs,
+                    str(ratio.photographs),
+                    edition,
+                ]
                 lines.append(f"| {' | '.join(cells)} |")
             if len(rows) > 1 and (over := effect.over(found)) is not None:
                 cells = [
@@ -194,7 +202,7 @@ def effects_table(claim: str, study: Study) -> str:
                     f"`{preset}`",
                     f"**{told(over)}**",
                     "",
-                    str(over.count),
+                    str(over.photographs),
                 ]
                 lines.append(f"| {' | '.join(cells)} | |")
     return "\n".join(lines) + "\n" if len(lines) > 2 else ""

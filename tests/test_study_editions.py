@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,16 @@ from torch import Tensor, nn
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # `studies` is a folder of the repository, not of the package
 
-from studies import _beside, _effects, _paper, _questions, other_class  # noqa: E402
+from studies import _beside, _effects, _paper, _questions, other_class, page  # noqa: E402
 from studies._editions import BLACK, FAST, PAPER, VARIANTS, Place, measured, places  # noqa: E402
 from studies._figures import curves_of  # noqa: E402
 from studies._hypotheses import HYPOTHESES  # noqa: E402
-from studies._plans import plan_of  # noqa: E402
+from studies._plans import SCORES, plan_of  # noqa: E402
 
 from fei.bench.report.numbers import Numbers as Read  # noqa: E402
 from fei.bench.store import Store  # noqa: E402
 
-Given = dict[str, dict[str, Sequence[float]]]
+Given = dict[str, dict[str, Any]]
 EXTRA = _questions.Extra([], [], [])
 
 
@@ -85,14 +85,14 @@ def test_the_second_edition_takes_the_place_of_the_first_once_it_has_as_many() -
 def test_a_photograph_counts_when_all_rows_have_it() -> None:
     rows = variants(6)
     rows["Random"] = {"insertion": [0.1, 0.1, math.nan, math.nan, math.nan, math.nan]}
-    assert measured(Numbers("second-cheap", rows), 0) == 2  # type: ignore[arg-type]
+    assert measured(Numbers("second-cheap", rows), 0) == 2
 
 
 def test_a_plan_with_both_presets_is_read_by_its_labels() -> None:
     rows = variants(8) | {f"{label}, paper": row for label, row in variants(8, 0.9).items()}
     found = study(second_paper=rows, paper=variants(5, 0.2))
     fast, paper = (Place("second-paper", found["second-paper"], 0, preset) for preset in (FAST, PAPER))
-    means = [float(np.mean(place.values("FEI-VM", "insertion"))) for place in (fast, paper)]  # type: ignore[arg-type]
+    means = [float(np.mean(place.values("FEI-VM", "insertion"))) for place in (fast, paper)]
     assert means == pytest.approx([0.5, 0.9])
     assert (fast.where, paper.where) == ("EfficientNet-Lite0", "EfficientNet-Lite0, preset=paper")
     assert Place("paper", found["paper"], 0, PAPER).label("FEI-VM") == "FEI-VM"
@@ -111,6 +111,20 @@ def test_expensive_baselines_are_opponents_where_they_were_measured() -> None:
     assert not any(each.what.endswith("against FEI") for each in found)
 
 
+def test_a_plan_that_is_not_through_says_how_far_it_is(tmp_path: Path) -> None:
+    """Trials of the first edition, as if they were the second's on two of four networks; the first has none."""
+    for ending in ("parquet", "json"):
+        shutil.copy(SCORES / f"black-image.{ending}", tmp_path / f"second-black.{ending}")
+    with page.found_in(tmp_path) as found:
+        pages = page.results(found)
+    text = pages["results/black-images.md"]
+    assert "*n (trials): AlexNet 0 of 20 so far; GoogLeNet 0 of 20 so far; SqueezeNet 20; MobileNetV1 20. FEI's" in text
+    assert "<details><summary>Share of trials</summary>" in text
+    assert "`python -m studies.run --only second-black-vgg16` computes it" in text
+    assert "1 of the 17 plans of the second edition have scores" in pages[page.RESULTS]
+    assert "fires: `fast` NONE 40 of 40 [91, 100] %" in pages[page.RESULTS]
+
+
 # Effect sizes
 
 
@@ -121,7 +135,7 @@ def test_a_ratio_of_means_has_the_interval_of_its_photographs() -> None:
     found = _effects.pooled([mixed])
     assert found[:3] == pytest.approx((3.0, 2.0, 4.0))
     both = _effects.pooled([flat, np.array([[8.0, 1.0]] * 3)])
-    assert (both.ratio, both.count, both.networks) == pytest.approx((4.0, 7, 2))
+    assert (both.ratio, both.photographs, both.networks) == pytest.approx((4.0, 7, 2))
     assert math.isnan(_effects.pooled([flat[:1]]).low)
 
 
