@@ -41,7 +41,7 @@ def correlation_table(numbers: Numbers) -> str:
             single = [kendalltau(a, b).statistic for a, b in zip(values[one].T, values[two].T, strict=True)]
             tau, rho = kendalltau(means[one], means[two]).statistic, spearmanr(means[one], means[two]).statistic
             cells += [f"{tau:.2f}", f"{rho:.2f}", f"{min(single):.2f} to {max(single):.2f}"]
-        lines.append(f"| {_plain(protocols[one])}, {_plain(protocols[two])} | {' | '.join(cells)} |")
+        lines.append(f"| {plain(protocols[one])}, {plain(protocols[two])} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -51,7 +51,7 @@ def rank_table(numbers: Numbers) -> str:
     heads = []
     for metric, higher in _METRICS.items():
         labels, protocols, values = scores(numbers, metric)
-        heads += [f"{metric}<br>{_plain(protocol)}" for protocol in protocols]
+        heads += [f"{metric}<br>{plain(protocol)}" for protocol in protocols]
         for means in values.mean(2):
             for label, place in zip(labels, rankdata(-means if higher else means), strict=True):
                 places.setdefault(label, []).append(f"{place:g}")
@@ -60,5 +60,6 @@ def rank_table(numbers: Numbers) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _plain(protocol: str) -> str:
+def plain(protocol: str) -> str:
+    """A protocol without its version."""
     return protocol.partition("/")[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from studies._hypotheses import values
+from studies._editions import values
 from studies._verdicts import paired_difference
 
 from fei.bench.report._cells import Cell, decimals, known

@@ -12,6 +12,7 @@ from fei.bench.store import Store
 _UNITS = """
     SELECT p.pair, p.kind, p.unit, u.status, coalesce(u.forwards, 0), coalesce(u.backwards, 0)
     FROM plan_units p JOIN units u ON u.key = p.unit"""
+_FINISHED = "SELECT min(u.finished), max(u.finished) FROM plan_units p JOIN units u ON u.key = p.unit"
 _IMAGES = """
     SELECT p.pair, p.item, max(u.correct), avg(u.probability), max(u.label)
     FROM plan_units p JOIN units u ON u.key = p.unit WHERE p.kind = 'map' AND u.target IS NOT NULL GROUP BY 1, 2"""
@@ -84,6 +85,19 @@ def photographs_table(store: Store) -> str:
     for item, labels in found.items():
         lines.append(f"| {item.split('/')[-1]} | {' | '.join(labels.get(pair, '–') for pair in range(len(pairs)))} |")
     return "\n".join(lines) + "\n"
+
+
+def reading_table(stores: Mapping[str, Store]) -> str:
+    """When the units of each plan were computed: the first and the last."""
+    lines = ["| plan | first unit | last unit |", "| :-- | :-- | :-- |"]
+    for name, store in stores.items():
+        ((first, last),) = store.rows(_FINISHED)
+        lines.append(f"| {name} | {_moment(first)} | {_moment(last)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _moment(finished: str | None) -> str:
+    return "–" if finished is None else f"{finished[:16].replace('T', ' ')} UTC"
 
 
 def versions(stores: Mapping[str, Store]) -> str:

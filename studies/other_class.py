@@ -1,14 +1,19 @@
 """Is a map about the class? The same photograph explained for the predicted class and for one drawn at random.
 
-    python -m studies.other_class            # again to go on after an interruption
+    python -m studies.other_class [--second] [--count N]        # again to go on after an interruption
 
 What is computed is the rank correlation of the two maps: 1 for a method that answers the same whatever it is asked.
-Rows go to studies/scores/other-class.json as they come.
+Rows go to studies/scores/other-class.json as they come. The second edition (`--second`) has the photographs of
+imagenet_test, as its plans have, all variants that the paper's tables have with both presets, and `fei`; its rows go to
+a file of their own. A row of a method whose settings have changed since is computed anew.
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +24,11 @@ from studies._plans import SCORES, placed, plan_of
 from studies.photographs import ASSETS
 
 import fei
+from fei.bench.plan.keys import canonical
 from fei.data import load, read_image
 from fei.metrics import bootstrap_interval
 
-NAME = "other-class.json"
+NAMES = ("other-class.json", "second-other-class.json")
 NETWORKS = ("SqueezeNet", "MobileNetV1")
 # Rows and their methods; those with the paper's preset came later, and are shown once they are computed.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -32,65 +38,95 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     )},
     **{f"{name}, paper": (name, {"preset": "paper"}) for name in ("fei-vm", "fei-ibm", "fei-none")},
 }  # fmt: skip
+# Those without `fei` first, whose maps may still change.
+SECOND: dict[str, tuple[str, dict[str, Any]]] = METHODS | {"fei": ("fei", {})}
 PHOTOGRAPHS = 5
 Row = dict[str, Any]
 
 
-def rows(folder: Path = SCORES) -> list[Row]:
+def rows(folder: Path = SCORES, name: str = NAMES[0]) -> list[Row]:
     """What was computed so far."""
-    file = folder / NAME
+    file = folder / name
     found: list[Row] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
     return found
 
 
-def missing(done: list[Row]) -> Iterator[Row]:
-    """Compute what is not there yet, network by network."""
+def settings(method: str, options: dict[str, Any]) -> str:
+    """A short name of all settings of a method: another one when a default changes."""
+    config = getattr(fei.methods.create(method, **options), "config", options)
+    return hashlib.sha256(canonical(config).encode()).hexdigest()[:12]
+
+
+def fresh(done: list[Row], methods: dict[str, tuple[str, dict[str, Any]]]) -> list[Row]:
+    """Rows whose methods have today's settings; those of the first edition do not say which they had."""
+    today = {name: settings(*asked) for name, asked in methods.items()}
+    return [row for row in done if row.get("settings", today.get(row["method"])) == today.get(row["method"])]
+
+
+def missing(done: list[Row], folder: Path, methods: dict[str, tuple[str, dict[str, Any]]], count: int) -> Iterator[Row]:
+    """Compute what is not there yet, method by method on each photograph."""
     seen = {(row["network"], row["item"], row["method"]) for row in done}
     networks = {pair.name: placed(pair.model) for pair in plan_of("main").pairs}
-    photographs = load(f"imagenet:{ASSETS / 'imagenet'}").sample(PHOTOGRAPHS, 0)
-    for network in NETWORKS:
-        model = fei.models.load(networks[network])
-        for number, item in enumerate(photographs):
-            image = model.preprocess(read_image(item.path))[None]
-            predicted = int(model(image).argmax())
-            draw = int(torch.randint(999, (), generator=torch.Generator().manual_seed(number)))
-            other = draw + (draw >= predicted)  # any class but the predicted one
-            for name, (method_name, options) in METHODS.items():
+    photographs = load(f"imagenet:{folder}").sample(count, 0)
+    models = {network: fei.models.load(networks[network]) for network in NETWORKS}
+    for name, (method_name, options) in methods.items():
+        for network, model in models.items():
+            for number, item in enumerate(photographs):
                 if (network, item.id, name) not in seen:
-                    method = fei.methods.create(method_name, **options)
-                    one, two = (
-                        method(model, image, target, generator=torch.Generator().manual_seed(0))
-                        for target in (predicted, other)
-                    )
-                    alike = float(spearmanr(one.flatten(), two.flatten()).statistic)
-                    classes = {"predicted": predicted, "other": other}
-                    yield {"network": network, "item": item.id, "method": name, **classes, "spearman": alike}
+                    found = alike(model, model.preprocess(read_image(item.path))[None], number, method_name, options)
+                    about = {"network": network, "item": item.id, "method": name}
+                    yield about | found | {"settings": settings(method_name, options)}
+
+
+def alike(model: Any, image: torch.Tensor, number: int, name: str, options: dict[str, Any]) -> Row:
+    """The two classes of the photograph of this number, and the rank correlation of a method's maps of them."""
+    logits = model(image)
+    predicted = int(logits.argmax())
+    draw = int(torch.randint(logits.shape[1] - 1, (), generator=torch.Generator().manual_seed(number)))
+    other = draw + (draw >= predicted)  # any class but the predicted one
+    method = fei.methods.create(name, **options)
+    one, two = (
+        method(model, image, target, generator=torch.Generator().manual_seed(0)) for target in (predicted, other)
+    )
+    ranked = float(spearmanr(one.flatten(), two.flatten()).statistic)
+    return {"predicted": predicted, "other": other, "spearman": ranked}
 
 
 def table(found: list[Row]) -> str:
-    """Means over the photographs with 95 % bootstrap intervals."""
-    lines = ["| method | " + " | ".join(NETWORKS) + " |", "| :-- |" + " --: |" * len(NETWORKS)]
+    """Means over the photographs with 95 % bootstrap intervals, and how many they are."""
+    lines = ["| method | " + " | ".join(NETWORKS) + " | n |", "| :-- |" + " --: |" * (len(NETWORKS) + 1)]
     computed = {row["method"] for row in found}
-    for name in (each for each in METHODS if each in computed):
-        cells = []
-        for network in NETWORKS:
-            values = [row["spearman"] for row in found if (row["network"], row["method"]) == (network, name)]
-            cells.append(_mean(values) if values else "–")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    for name in (each for each in SECOND if each in computed):
+        values = [
+            [row["spearman"] for row in found if (row["network"], row["method"]) == (network, name)]
+            for network in NETWORKS
+        ]
+        counts = "/".join(str(count) for count in sorted({len(each) for each in values if each}))
+        lines.append(f"| {name} | {' | '.join(_mean(each) for each in values)} | {counts} |")
     return "\n".join(lines) + "\n"
 
 
 def _mean(values: list[float]) -> str:
+    if not values:
+        return "–"
     low, high = bootstrap_interval(values)
     return f"{sum(values) / len(values):.2f} [{low:.2f}, {high:.2f}]"
 
 
 def main() -> None:
     """Compute what is missing, and print the table."""
-    done = rows()
-    for row in missing(done):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--second", action="store_true", help="the second edition, on photographs of imagenet_test")
+    parser.add_argument("--count", type=int, default=PHOTOGRAPHS, help="photographs for each network")
+    options = parser.parse_args()
+    file, methods = SCORES / NAMES[options.second], SECOND if options.second else METHODS
+    folder = ASSETS / ("imagenet_test" if options.second else "imagenet")
+    done = fresh(rows(SCORES, file.name), methods)
+    for row in missing(done, folder, methods, options.count):
         done.append(row)
-        (SCORES / NAME).write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
+        new = file.with_name(f".{file.name}")
+        new.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
+        os.replace(new, file)
         print(f"{row['network']}, {row['item']}, {row['method']}: {row['spearman']:.2f}", flush=True)
     print(table(done))
 

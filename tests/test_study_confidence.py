@@ -56,5 +56,5 @@ def test_the_committed_scores_are_read() -> None:
 def test_the_answers_for_two_classes_are_averaged_over_the_photographs() -> None:
     asked = [{"network": "SqueezeNet", "method": "gradcam", "spearman": value} for value in (0.5, 0.5, 0.2)]
     found = cells(other_class.table(asked))
-    assert found["gradcam"] == ["0.40 [0.20, 0.50]", "–"]
+    assert found["gradcam"] == ["0.40 [0.20, 0.50]", "–", "3"]
     assert "fei-vm" not in found  # what was not computed has no row

@@ -45,7 +45,9 @@ def curve(rows: list[dict[str, Any]]) -> Figure:
                 axes.plot(*zip(*map(point, settings), strict=True), color=colour, marker="o", markersize=3, linewidth=1)
             axes.plot(*point(FLAGSHIP), "o", markersize=9, markerfacecolor="none", color=INK)
             dress(axes, f"{network}, n = {count}", x="ρ with a random class", y=title)
-    handles = [Line2D([], [], color=colour, marker="o", markersize=3, label=name) for name, (colour, _) in LINES.items()]
+    handles = [
+        Line2D([], [], color=colour, marker="o", markersize=3, label=name) for name, (colour, _) in LINES.items()
+    ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
     return figure
 

@@ -117,15 +117,21 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows]]
 
 
+def _known() -> dict[str, Numbers]:
+    return {n: read(n) for n in NETWORKS if (HERE / "scores" / f"{n}.jsonl").is_file()}
+
+
 def flagship() -> str:
     """Against what is cheap, and what the map depends on."""
-    known: dict[str, Any] = {n: read(n) for n in NETWORKS if (HERE / "scores" / f"{n}.jsonl").is_file()}
-    outside = [row for network, scores in known.items() for row in compared(network, scores)]
-    depends = [row for network, scores in known.items() for row in asked(network, scores)]
+    outside = [row for network, scores in _known().items() for row in compared(network, scores)]
     head = ["network", "measure", "n", "`fei`", "best of the others", "ahead by", "95 % interval", "verdict"]
-    lines = table(head, outside)
-    lines += ["", *table(["network", "measure", "n", "target", "`fei`", "Grad-CAM"], depends)]
-    return "\n".join(lines)
+    return "\n".join([*table(head, outside), "", *depends()])
+
+
+def depends() -> list[str]:
+    """A table of what the map depends on."""
+    rows = [row for network, scores in _known().items() for row in asked(network, scores)]
+    return table(["network", "measure", "n", "target", "`fei`", "Grad-CAM"], rows)
 
 
 def expensive() -> str:

@@ -29,6 +29,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     **{f"vm, contrast {strength:g}": _BARE | {"variant": "vm", "contrast": strength} for strength in (0.0, 0.5, 0.9)},
     "vm, projected 0.9": _BARE | {"variant": "vm", "contrast": 0.9},
     "projected 0.9": _BARE | {"contrast": 0.9},
+    **{f"rule {rule}": _BARE | {"variant": rule} for rule in ("vm", "ivm", "avm", "none")},  # "focus 0" is that of IBM
+    **{
+        f"vm, first {share}": _BARE | {"variant": "vm", "sites": f"first:{share}"} for share in ("2/13", "4/13", "7/13")
+    },
+    "vm, last 6/13": _BARE | {"variant": "vm", "sites": "last:6/13"},
 }
 
 

@@ -75,7 +75,7 @@ class Numbers:
         plan: Its plan.
         rows: The methods in the order of tables: groups in the order in which the plan names them.
         ours: The methods that are compared with the others: those of the group "ours" or, where there is no such group,
-            FEI with a clipping rule.
+            FEI with a clipping rule, `fei` among them.
         controls: FEI without a clipping rule: it optimises the external metrics alone and takes no place among methods.
         reduced: Baselines that do less work than their authors' settings ask for, which the label says in brackets at
             its end, "RISE [400 masks]". They take no place, and nothing is compared with them.
