@@ -180,8 +180,9 @@ def tradeoff() -> str:
             found = [row for row in known if (row["network"], row["method"]) == (network, setting)]
             photos = [row for row in found if row["kind"] == "photograph"]
             black = [f"{row['largest']:.3f}" for row in found if row["kind"] == "black"] or ["–"]
-            cells = [f"{mean([row[name] for row in photos]):.3f}" for name, _ in TRADED]
-            rows.append([network, setting, str(len(photos)), *cells, *black])
+            if photos:
+                cells = [f"{mean([row[name] for row in photos]):.3f}" for name, _ in TRADED]
+                rows.append([network, setting, str(len(photos)), *cells, *black])
     head = ["network", "setting", "n", *(title for _, title in TRADED), "largest score on black"]
     return "\n".join(table(head, rows))
 
@@ -201,7 +202,28 @@ def cost() -> str:
     return "\n".join(table(["network", "n", "the map", "the map and its evidence"], rows))
 
 
-BLOCKS = {"cost": cost, "flagship": flagship, "expensive": expensive, "evidence": evidence, "tradeoff": tradeoff}
+def passes() -> str:
+    """A third of the passes against all of them, on the photographs that both were measured on."""
+    known = lines_of("passes")
+    rows = []
+    for network in (name for name in NETWORKS if any(row["network"] == name for row in known)):
+        for kind, measures in (("passes", [each[1:] for each in COMPARED if each[0] == "held-out"]), ("trust", ASKED)):
+            scores: dict[str, dict[str, dict[str, Any]]] = {"hundred": {}, "thirty": {}}
+            for row in known:
+                if (row["network"], row["kind"]) == (network, kind):
+                    gain = {"gain": row["insertion"] - row["deletion"]} if kind == "passes" else {}
+                    scores[row["method"]][row["photograph"]] = row | gain
+            shared = sorted(set(scores["hundred"]) & set(scores["thirty"]))
+            for name, title, _ in measures if len(shared) > 1 else ():
+                values = [[scores[setting][photo][name] for photo in shared] for setting in ("hundred", "thirty")]
+                apart = [few - many for many, few in zip(*values, strict=True)]
+                low, high = bootstrap_interval(apart)
+                means = [f"{mean(each):.4g}" for each in values]
+                rows.append([network, title, str(len(shared)), *means, f"{mean(apart):+.3g} [{low:.3g}, {high:.3g}]"])
+    return "\n".join(table(["network", "measure", "n", "100 passes", "30 passes", "difference"], rows))
+
+
+BLOCKS = {"cost": cost, "passes": passes, "flagship": flagship, "expensive": expensive, "evidence": evidence, "tradeoff": tradeoff}
 
 
 def main() -> None:
