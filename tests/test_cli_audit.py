@@ -170,6 +170,16 @@ def test_a_mark_shows_its_numbers(browser, whole):
         assert visit.page.locator("#cell").inner_text() == ""
 
 
+def test_a_method_that_was_not_measured_is_told_beside_the_table(browser, whole, tmp_path):
+    *_, folder = whole
+    page = (folder / "audit.html").read_text(encoding="utf-8")
+    assert '"left_out":{}' in page
+    (tmp_path / "audit.html").write_text(page.replace('"left_out":{}', '"left_out":{"rise":"not begun"}'), "utf-8")
+    for file, told in ((folder / "audit.html", False), (tmp_path / "audit.html", True)):
+        with Visit(browser, file) as visit:
+            assert ("rise is not in the table: not begun." in visit.text("#legend")) == told
+
+
 def test_the_explorer_has_the_photographs(browser, whole):
     *_, folder = whole
     with Visit(browser, folder / "explorer.html") as visit:

@@ -58,7 +58,7 @@ def test_what_was_asked_for_holds_for_the_preview_too(model):
     preview = fei.FEI(model, **given).preview
     assert preview is not None
     assert preview.config == fei.FEI(model, preset="preview", **given).config
-    assert fei.FEI(model, early_stop=0.1).preview.settings.nesting == "independent"  # type: ignore[union-attr]
+    assert fei.FEI(model, early_stop=0.1).preview.settings.nesting == "independent"
 
 
 @pytest.mark.parametrize("given", [{"variant": "vm"}, {"preset": "paper"}, {"preset": "preview"}, {"steps": 1}])

@@ -258,17 +258,10 @@ class FEI:
         }
         return _collect(results, pathway.sites, x, references.values, config, settings.prior)
 
-    def refine(
-        self,
-        inputs: Tensor | tuple[Tensor],
-        target: Target = None,
-        baselines: ReferenceSpec | tuple[ReferenceSpec] = None,
-        **how: Any,
-    ) -> Iterator[Explanation]:
-        """A preview to look at while waiting, and then what `explain` gives; arguments as there.
+    def refine(self, *given: Any, **how: Any) -> Iterator[Explanation]:
+        """A preview (preset "preview") to look at while waiting, and then what `explain` gives; arguments as there.
 
-        The preview has about a tenth of the passes (preset "preview") and no evidence. Only the flagship has one, since
-        for other settings it would be another map.
+        It has a tenth of the passes, and no evidence. Of other settings than the flagship's there is none.
 
         Examples:
             >>> for result in fei.FEI(model, steps=4).refine(images):
@@ -276,11 +269,9 @@ class FEI:
             True 3
             False 4
         """
-        first = self.preview
-        if first is not None:
-            quietly = {"progress": False, "on_step": None, "evidence": False}
-            yield first.explain(inputs, target, baselines, **how | quietly)
-        yield self.explain(inputs, target, baselines, **how)
+        if (first := self.preview) is not None:
+            yield first.explain(*given, **how | {"progress": False, "on_step": None, "evidence": False})
+        yield self.explain(*given, **how)
 
     @property
     def preview(self) -> FEI | None:

@@ -56,7 +56,8 @@ function buildTable() {
       h("td", { class: "number" }, seconds(method.seconds)));
   });
   $("verdicts").replaceChildren(head, h("tbody", {}, ...rows));
-  $("legend").textContent = `✓ passes, ✗ fails, ? cannot tell with this many images, – does not apply. At most ${percent(found.alpha)} of the ✓ and ✗ are expected to be wrong.`;
+  $("legend").textContent = `✓ passes, ✗ fails, ? cannot tell with this many images, – does not apply. At most ${percent(found.alpha)} of the ✓ and ✗ are expected to be wrong.`
+    + Object.entries(found.left_out).map(([name, why]) => ` ${name} is not in the table: ${why}.`).join("");
 }
 
 function buildCell() {
