@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import methods
 import metrics
 import orderings
 import peers
+import precision
 import startup
 from _common import ROOT, Results
 
@@ -33,10 +35,13 @@ def _step() -> str:
     networks = list(dict.fromkeys(row["network"] for row in rows))
     variants = list(dict.fromkeys(row["variant"] for row in rows))
     latest = {(row["network"], row["variant"]): row for row in rows}
-    lines = ["| network | " + " | ".join(v.upper() for v in variants) + " |", "|---|" + "---|" * len(variants)]
+    head = [v.upper() for v in variants] + ["set-up, steps"]
+    lines = ["| network | " + " | ".join(head) + " |", "|---|" + "---|" * len(head)]
     for network in networks:
         cells = [latest.get((network, variant)) for variant in variants]
+        setups = [c["setup"] for c in cells if c and "setup" in c]
         texts = [f"{c['ratio']:.2f} ({c['low']:.2f}–{c['high']:.2f})" if c else "–" for c in cells]
+        texts.append(f"{statistics.median(setups):.2f}" if setups else "–")
         lines.append(f"| {network} | " + " | ".join(texts) + " |")
     return "\n".join(lines)
 
@@ -71,6 +76,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "peers": lambda: peers.table(Results("peers")),
     "growth": lambda: growth.table(Results("growth")),
     "growth-rows": lambda: growth.rows_table(Results("growth")),
+    "precision": lambda: precision.table(Results("precision")),
     "startup": lambda: startup.table(Results("startup")),
     "baselines": lambda: baselines.table(Results("baselines")),
     "methods": lambda: methods.table(Results("methods")),

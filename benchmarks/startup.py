@@ -79,13 +79,8 @@ def interpreter(code: str) -> list[str]:
 @functools.cache
 def modules(what: str) -> set[str]:
     """What a fresh interpreter has imported afterwards."""
-    done = subprocess.run(
-        interpreter(program(what).replace("os._exit(0)", _LEAVE) + _REPORT),
-        capture_output=True,
-        text=True,
-        check=True,
-        encoding="utf-8",
-    )
+    code = program(what).replace("os._exit(0)", _LEAVE) + _REPORT
+    done = subprocess.run(interpreter(code), capture_output=True, text=True, check=True, encoding="utf-8")
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 

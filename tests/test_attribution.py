@@ -380,6 +380,8 @@ def test_half_precision_forward_keeps_the_mask_in_float32():
         mixed = fei.FEI(small_cnn(), steps=3).explain(pictures())
     full = fei.FEI(small_cnn(), steps=3).explain(pictures())
     assert mixed.maps.dtype == torch.float32
+    assert (mixed.config["dtype"], mixed.config["autocast"]) == ("float32", "bfloat16")
+    assert "autocast" not in full.config
     assert not torch.equal(mixed.maps, full.maps)
     assert spearmanr(mixed.maps.flatten(), full.maps.flatten()).statistic > 0.9
 

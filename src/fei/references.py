@@ -222,7 +222,8 @@ def _pink(height: int, width: int, dtype: torch.dtype) -> Tensor:
     """The amplitude at each frequency of images of a size."""
     rows = torch.fft.fftfreq(height, dtype=dtype, device="cpu")[:, None]
     columns = torch.fft.rfftfreq(width, dtype=dtype, device="cpu")
-    return 1 / (rows**2 + columns**2).sqrt().clamp(min=1 / max(height, width))
+    amplitude: Tensor = 1 / (rows**2 + columns**2).sqrt().clamp(min=1 / max(height, width))
+    return amplitude
 
 
 def smooth_noise(size: Sequence[int], generator: torch.Generator) -> Tensor:

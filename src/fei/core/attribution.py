@@ -253,6 +253,7 @@ class FEI:
             "threads": torch.get_num_threads(),
             "device": str(x.device),
             "dtype": str(x.dtype).removeprefix("torch."),
+            **_autocast(x.device.type),
             "channels_last": layout_of(x) is torch.channels_last,
             "versions": {"fei": __version__, "torch": str(torch.__version__)},
         }
@@ -340,6 +341,13 @@ class FEI:
             notes.append(f"{seen}, so nothing is focused on the class")
             warnings.warn(notes[-1], stacklevel=7)
         return focus
+
+
+def _autocast(device: str) -> dict[str, str]:
+    """The precision that the caller's ``torch.autocast`` computes in, if there is one."""
+    if not torch.is_autocast_enabled(device):
+        return {}
+    return {"autocast": str(torch.get_autocast_dtype(device)).removeprefix("torch.")}
 
 
 def _views_places(call: Call) -> bool:

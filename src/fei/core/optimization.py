@@ -144,8 +144,8 @@ class Optimization:
         for mask in range(s.tried, self._masks):  # before it was first tried it had no score
             begun = mask // s.tried
             scores[:, mask, :begun] = scores[:, mask, begun : begun + 1]
-        told = {site: share.view(-1, self._masks) for site, share in shares.items()}
-        return Result(self._update.alpha, self._chosen, scores, torch.stack(area, -1), stopped, told, self._ranks)
+        lost = {site: share.view(-1, self._masks) for site, share in shares.items()}
+        return Result(self._update.alpha, self._chosen, scores, torch.stack(area, -1), stopped, lost, self._ranks)
 
     def _start(self) -> Update:
         s, x = self._settings, self._group.images

@@ -43,7 +43,7 @@ class _SiteVisitor(CountingMode):
         site = self._wanted.get(key)
         if site is not None and isinstance(self._sites[site], AttentionSite) and key[0] == FUSED:
             result, value = attend(*args, **kwargs)
-        elif site in self._unseen:
+        elif site is not None and site in self._unseen:
             result = value = self._unseen[site].unseen(args, kwargs)
         else:
             result = value = self._folding.call(key, func, args, kwargs)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fei.core.attribution import FEI
+from fei.core.checks import only
 from fei.core.clipgrad import Block, Matching, Rule
 from fei.core.evidence import Evidence
 from fei.core.explanation import Explanation
@@ -62,10 +63,15 @@ class FEIMethod:
     @called_with(MethodCall)
     def __call__(self, call: MethodCall) -> Tensor:
         """Attribution maps (N, 1, H, W); see `fei.methods.Method`."""
-        explainer = self._explainer(call.model)
-        options = {"internal_batch_size": call.batch_size, "generator": call.generator, "progress": call.progress}
-        maps: Tensor = explainer.attribute(call.inputs, call.target, call.reference, **options)
-        return maps
+        maps = self._explainer(call.model).attribute(
+            call.inputs,
+            call.target,
+            call.reference,
+            internal_batch_size=call.batch_size,
+            generator=call.generator,
+            progress=call.progress,
+        )
+        return only(maps, "maps")  # type: ignore[no-any-return]
 
     def weigh(self, model: nn.Module, found: Explanation, target: Target = None) -> Evidence:
         """What the masks keep of the score; see `fei.FEI.weigh`."""
