@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import os
@@ -81,7 +82,7 @@ def run(words: list[str]) -> int:
         if not debug:
             warnings.showwarning = _show_warning
         try:
-            code = app(args=words, prog_name="fei", standalone_mode=False) or 0
+            code = _commands()(args=words, prog_name="fei", standalone_mode=False) or 0
         except (KeyboardInterrupt, typer.Abort, Interrupted) as error:
             code, how = INTERRUPTED, str(error) if isinstance(error, Interrupted) else how
         except (Exception, SystemExit) as error:  # the latter is what a network does, not what a command does
@@ -96,6 +97,12 @@ def run(words: list[str]) -> int:
         if as_json:
             print_line({"error": how})
     return int(code)
+
+
+@functools.cache
+def _commands() -> Any:
+    """The commands with their options: to read these from the signatures takes longer than many a command."""
+    return typer.main.get_command(app)
 
 
 def _unread() -> int:
