@@ -25,6 +25,8 @@ settings.register_profile("fei", deadline=None, print_blob=True, derandomize="FE
 settings.load_profile("fei")
 
 _REPOSITORY = Path(__file__).parents[1]
+# Pictures are drawn coarsely, which takes a third of the time; what looks at one asks for `fine_pictures`.
+os.environ["MATPLOTLIBRC"] = str(Path(__file__).parent / "matplotlibrc")
 _ASSETS = Path(os.environ.get("FEI_ASSETS", _REPOSITORY.parent / "shared" / "assets"))
 
 
@@ -75,6 +77,14 @@ def embedded() -> models.Classifier:
 def squeezenet(assets: Path) -> models.Classifier:
     """SqueezeNet 1.1 with its ImageNet weights, small and quick. Shared by all tests: leave it as it is."""
     return models.load(f"{assets / 'zoo.py'}:squeezenet")
+
+
+@pytest.fixture
+def fine_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures as users get them."""
+    import matplotlib
+
+    monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", "figure")
 
 
 @pytest.fixture(scope="session")

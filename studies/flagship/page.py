@@ -223,7 +223,14 @@ def passes() -> str:
     return "\n".join(table(["network", "measure", "n", "100 passes", "30 passes", "difference"], rows))
 
 
-BLOCKS = {"cost": cost, "passes": passes, "flagship": flagship, "expensive": expensive, "evidence": evidence, "tradeoff": tradeoff}
+BLOCKS = {
+    "cost": cost,
+    "passes": passes,
+    "flagship": flagship,
+    "expensive": expensive,
+    "evidence": evidence,
+    "tradeoff": tradeoff,
+}
 
 
 def main() -> None:

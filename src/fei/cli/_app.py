@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import itertools
@@ -83,7 +84,7 @@ def run(words: list[str]) -> int:
         if not debug:
             warnings.showwarning = _show_warning
         try:
-            code = app(args=words, prog_name="fei", standalone_mode=False) or 0
+            code = _commands()(args=words, prog_name="fei", standalone_mode=False) or 0
         except (KeyboardInterrupt, typer.Abort, Interrupted) as error:
             code, how = INTERRUPTED, str(error) if isinstance(error, Interrupted) else how
         except (Exception, SystemExit) as error:  # the latter is what a network does, not what a command does
@@ -109,6 +110,12 @@ def _pass_over_settings_here() -> None:
             importlib.import_module("matplotlib")  # which reads them once
         finally:
             os.chdir(here)
+
+
+@functools.cache
+def _commands() -> Any:
+    """The commands with their options: to read these from the signatures takes longer than many a command."""
+    return typer.main.get_command(app)
 
 
 def _unread() -> int:
