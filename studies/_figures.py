@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from matplotlib.figure import Figure
 from studies._editions import Study, measured
 from studies._scores import committed, opened
 from studies._steps import steps_figure
-from studies.flagship.page import lines_of, mean
+from studies.flagship.curve import curve
+from studies.flagship.page import lines_of
 
 from fei.bench.report import figures
 from fei.bench.report.numbers import Numbers
-from fei.bench.report.style import dress, new_figure
 
 # Layer by layer, and where points carry names, 20 methods are too many to tell apart.
 _LINES = (
@@ -39,7 +39,7 @@ CAPTIONS: Mapping[str, str] = {
     "second-layers-vgg16": "VGG16 on birds layer by layer, preset fast, with 95 % intervals.",
     "second-layers-resnet50": "ResNet50 on birds layer by layer, preset fast, with 95 % intervals.",
     "second-layers-alexnet": "AlexNet on birds layer by layer, preset fast, with 95 % intervals.",
-    "tradeoff": "What options of the preset fei buy and cost: insertion against cosine inside, means.",
+    "tradeoff": "What a map keeps, against how much it is about its class, along options of the preset fei; means.",
 }
 
 
@@ -91,33 +91,4 @@ def drawn(folder: Path, study: Study) -> Iterator[tuple[str, Figure]]:
                 if figure is not None:
                     yield name, figure
     if lines_of("tradeoff"):
-        yield "tradeoff", tradeoff_figure(lines_of("tradeoff"))
-
-
-def tradeoff_figure(rows: list[dict[str, Any]]) -> Figure:
-    """Insertion against cosine inside: a line through the settings of each option, a panel for each network."""
-    networks = list(dict.fromkeys(row["network"] for row in rows))
-    figure = new_figure(3.2, width=4.2 * len(networks))
-    panels: Any = figure.subplots(1, len(networks), squeeze=False)
-    for axes, network in zip(panels.flat, networks, strict=True):
-        for option, points in curves_of(rows, network).items():
-            across, up = ([point[axis] for point in points] for axis in (0, 1))
-            axes.plot(across, up, marker="o", markersize=4, linewidth=1.2, label=option)
-            for right, high, value in points:
-                axes.annotate(value, (right, high), fontsize=6, xytext=(3, 3), textcoords="offset points")
-        photographs = {row["photograph"] for row in rows if row["network"] == network and row["kind"] == "photograph"}
-        dress(axes, f"{network} (n = {len(photographs)})", "insertion, held-out ↑", "cosine inside ↑")
-        axes.legend(fontsize=6, frameon=False)
-    return figure
-
-
-def curves_of(rows: list[dict[str, Any]], network: str) -> dict[str, list[tuple[float, float, str]]]:
-    """By option: mean insertion, mean cosine and the option's value, in the order of the values."""
-    found: dict[str, list[tuple[float, float, str]]] = {}
-    known = [row for row in rows if row["network"] == network and row["kind"] == "photograph"]
-    for setting in dict.fromkeys(row["method"] for row in known):
-        option, _, value = setting.rpartition(" ")
-        each = [row for row in known if row["method"] == setting]
-        point = (mean([row["insertion"] for row in each]), mean([row["cosine"] for row in each]), value)
-        found.setdefault(option, []).append(point)
-    return found
+        yield "tradeoff", curve(lines_of("tradeoff"))

@@ -1,7 +1,4 @@
-"""Draw the trade-off of docs/flagship.md: how much a map is about its class against what it keeps, option by option.
-
-python -m studies.flagship.curve
-"""
+"""The trade-off of the flagship's options: how much a map is about its class, against what it keeps."""
 
 from __future__ import annotations
 
@@ -10,11 +7,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from studies.flagship.page import PAGE, lines_of
 
-from fei.bench.report.style import INK, dress, new_figure, picture
+from fei.bench.report.style import INK, dress, new_figure
 
-FILE = PAGE.parent / "images" / "flagship-tradeoff.svg"
 KEPT = (("insertion", "insertion"), ("cosine", "cosine inside"), ("relevant_cosine", "relevant cosine"))
 # The options that are turned up along a line, with its colour; `prior` goes on from the end of `focus`.
 LINES = {
@@ -50,12 +45,3 @@ def curve(rows: list[dict[str, Any]]) -> Figure:
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
     return figure
-
-
-def main() -> None:
-    """Run from the command line."""
-    FILE.write_bytes(picture(curve(lines_of("tradeoff")), "svg"))
-
-
-if __name__ == "__main__":
-    main()

@@ -99,15 +99,17 @@ def main() -> None:
     """Run from the command line."""
     parser = asked("Measure what the flagship's options buy and cost.", 5)
     parser.add_argument("--black", type=int, default=4, help="trials of the black-image test per setting")
+    parser.add_argument("--settings", type=int, default=len(SETTINGS), help="how many of the settings, in their order")
     options = parser.parse_args()
+    settings = list(SETTINGS)[: options.settings]
     model, scores = begun(options)
     for number, file in enumerate(drawn(options.photographs, options.count)):
         x = model.preprocess(file)[None]
-        for setting in SETTINGS:
+        for setting in settings:
             row = {"network": options.name, "photograph": file.stem, "method": setting, "kind": "photograph"}
             scores.add(row, on_photograph(model, x, setting))
         print(f"{options.name}: {number + 1} of {options.count} photographs", flush=True)
-    for setting in SETTINGS:
+    for setting in settings:
         row = {"network": options.name, "photograph": "all", "method": setting, "kind": "black"}
         scores.add(row, on_black(model, setting, options.black))
 
