@@ -20,9 +20,9 @@ sys.path.insert(0, str(ROOT))  # `studies` is a folder of the repository, not of
 
 from studies import _beside, _effects, _paper, _questions, other_class, page  # noqa: E402
 from studies._editions import BLACK, FAST, PAPER, VARIANTS, Place, measured, places  # noqa: E402
-from studies._figures import curves_of  # noqa: E402
 from studies._hypotheses import HYPOTHESES  # noqa: E402
 from studies._plans import SCORES, plan_of  # noqa: E402
+from studies.flagship.curve import points_of  # noqa: E402
 
 from fei.bench.report.numbers import Numbers as Read  # noqa: E402
 from fei.bench.store import Store  # noqa: E402
@@ -263,21 +263,13 @@ def test_the_front_is_what_no_other_beats() -> None:
     assert _beside.front(points, with_cost=True) == ["a", "b", "c", "e"]
 
 
-def test_a_curve_goes_through_the_values_of_an_option() -> None:
-    row = {"network": "net", "kind": "photograph", "cosine": 0.5}
+def test_a_curve_goes_through_the_settings_that_are_measured() -> None:
     rows = [
-        row | {"method": setting, "insertion": value}
-        for setting, value in (
-            ("vm, contrast 0", 0.2),
-            ("vm, contrast 0", 0.4),
-            ("vm, contrast 0.9", 0.1),
-            ("focus 1", 1.0),
-        )
+        {"method": setting, "random_class": alike, "insertion": value}
+        for setting, alike, value in (("focus 0", 0.9, 0.2), ("focus 0", 0.7, 0.4), ("focus 1", 0.1, 0.5))
     ]
-    assert curves_of(rows, "net") == {
-        "vm, contrast": [(pytest.approx(0.3), 0.5, "0"), (0.1, 0.5, "0.9")],
-        "focus": [(1.0, 0.5, "1")],
-    }
+    found = points_of(rows, ["focus 0", "focus 0.5", "focus 1"], "insertion")
+    assert found == [pytest.approx((0.8, 0.3)), pytest.approx((0.1, 0.5))]
 
 
 # Another class

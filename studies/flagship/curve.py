@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
@@ -20,6 +21,13 @@ LINES = {
     "contrast under VM, projected": ("#8a9bc9", ("vm, contrast 0", "vm, projected 0.9")),
 }
 FLAGSHIP = "prior 0.5"
+_MARK: dict[str, Any] = {"marker": "o", "markersize": 3}
+
+
+def points_of(rows: list[dict[str, Any]], settings: Sequence[str], name: str) -> list[tuple[float, float]]:
+    """Means of the rank correlation with a random class and of another number, of the settings that have been measured."""
+    found = [[row for row in rows if row["method"] == setting] for setting in settings]
+    return [(mean(row["random_class"] for row in each), mean(row[name] for row in each)) for each in found if each]
 
 
 def curve(rows: list[dict[str, Any]]) -> Figure:
@@ -28,20 +36,15 @@ def curve(rows: list[dict[str, Any]]) -> Figure:
     figure = new_figure(2.2 * len(networks) + 0.5)
     panels: Any = figure.subplots(len(networks), len(KEPT), squeeze=False)
     for network, line in zip(networks, panels, strict=True):
-        photographs = [row for row in rows if row["network"] == network and row["kind"] == "photograph"]
-        count = len({row["photograph"] for row in photographs})
+        known = [row for row in rows if row["network"] == network and row["kind"] == "photograph"]
+        count = len({row["photograph"] for row in known})
         for (name, title), axes in zip(KEPT, line, strict=True):
-
-            def point(setting: str, name: str = name, known: list[dict[str, Any]] = photographs) -> tuple[float, float]:
-                found = [row for row in known if row["method"] == setting]
-                return mean(row["random_class"] for row in found), mean(row[name] for row in found)
-
             for colour, settings in LINES.values():
-                axes.plot(*zip(*map(point, settings), strict=True), color=colour, marker="o", markersize=3, linewidth=1)
-            axes.plot(*point(FLAGSHIP), "o", markersize=9, markerfacecolor="none", color=INK)
+                points = points_of(known, settings, name)
+                axes.plot([x for x, _ in points], [y for _, y in points], color=colour, linewidth=1, **_MARK)
+            for point in points_of(known, [FLAGSHIP], name):
+                axes.plot(*point, "o", markersize=9, markerfacecolor="none", color=INK)
             dress(axes, f"{network}, n = {count}", x="ρ with a random class", y=title)
-    handles = [
-        Line2D([], [], color=colour, marker="o", markersize=3, label=name) for name, (colour, _) in LINES.items()
-    ]
+    handles = [Line2D([], [], color=colour, label=name, **_MARK) for name, (colour, _) in LINES.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=7, frameon=False)
     return figure
