@@ -25,7 +25,7 @@ _MARK: dict[str, Any] = {"marker": "o", "markersize": 3}
 
 
 def points_of(rows: list[dict[str, Any]], settings: Sequence[str], name: str) -> list[tuple[float, float]]:
-    """Means of the rank correlation with a random class and of another number, of the settings that have been measured."""
+    """Means of the rank correlation with a random class and of another number, for each setting that is measured."""
     found = [[row for row in rows if row["method"] == setting] for setting in settings]
     return [(mean(row["random_class"] for row in each), mean(row[name] for row in each)) for each in found if each]
 
