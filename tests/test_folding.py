@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fei
 from fei.core.clipgrad import RULES, get_rule
-from fei.core.folding import Folding, find_folding, survey
+from fei.core.folding import Folding, find_folding, first_pass
 from fei.core.pathway import Pathway, folding_that_holds
 from fei.core.sites import find_sites
 
@@ -88,7 +88,7 @@ class Padded(nn.Module):
 def test_a_folding_that_changes_the_output_is_not_used(factor, holds, monkeypatch):
     """Half a per cent would change maps; the order of roundings does not."""
     model = made(Residual)
-    seen = survey(model, images()[:1])
+    seen = first_pass(model, images()[:1])
     sites = find_sites(model, seen.flow)
     key = next(call.key for call in seen.flow.calls if call.function == "linear")
 
@@ -125,7 +125,7 @@ def images(layout=torch.contiguous_format):
 
 def found(model, select="activation", layout=torch.contiguous_format):
     """The sites of a network, and what is found in a pass on an image."""
-    seen = survey(model, images(layout)[:1])
+    seen = first_pass(model, images(layout)[:1])
     sites = find_sites(model, seen.flow, select)
     return sites, find_folding(model, seen, sites)
 
@@ -200,7 +200,7 @@ class Checkpointed(nn.Module):
 def test_only_what_holds_is_folded():
     for kind, holds in ((Residual, True), (Functional, True), (Checkpointed, False)):
         model = made(kind)
-        seen = survey(model, images()[:1])
+        seen = first_pass(model, images()[:1])
         folding = folding_that_holds(model, seen, find_sites(model, seen.flow))
         assert bool(exchanged(folding, "batch_norm")) is holds
 
@@ -213,11 +213,11 @@ def test_a_convolution_that_is_a_site_keeps_its_value():
 
 def test_half_precision_and_autocast_are_left_alone():
     model = made(Residual).to(torch.bfloat16)
-    assert not folding_that_holds(model, survey(model, images()[:1].to(torch.bfloat16)), []).exchanged
+    assert not folding_that_holds(model, first_pass(model, images()[:1].to(torch.bfloat16)), []).exchanged
     model = made(Residual).float()
     with torch.autocast("cpu"):
-        assert not folding_that_holds(model, survey(model, images()[:1].float()), []).exchanged
-    assert exchanged(folding_that_holds(model, survey(model, images()[:1].float()), []), "batch_norm")
+        assert not folding_that_holds(model, first_pass(model, images()[:1].float()), []).exchanged
+    assert exchanged(folding_that_holds(model, first_pass(model, images()[:1].float()), []), "batch_norm")
 
 
 class Merging(nn.Module):

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from fei.core import holding
 from fei.core.clipgrad import RULES, Matching, Rule, get_rule
 from fei.core.dataflow import trace
-from fei.core.folding import Ramp, find_folding, survey
+from fei.core.folding import Ramp, find_folding, first_pass
 from fei.core.holding import Hold
 from fei.core.pathway import Pathway
 from fei.core.sites import find_sites
@@ -125,7 +125,7 @@ def test_a_network_that_overwrites_a_value_now_and_then_is_refused():
 def test_the_same_memory_serves_every_pass_of_a_folded_network(rule):
     net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.ReLU6(), nn.Flatten()).eval()
     x = torch.rand(3, 3, 6, 6, generator=torch.Generator().manual_seed(0)).contiguous(memory_format=LAST)
-    seen = survey(net, x[:1])
+    seen = first_pass(net, x[:1])
     sites = find_sites(net, seen.flow)
     folding = find_folding(net, seen, sites)
     assert [folding.exchanged[site.key] for site in sites] == [Ramp(0.0, torch.inf), Ramp(0.0, 6.0)]

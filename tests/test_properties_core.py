@@ -19,7 +19,7 @@ import fei
 from fei.core import checks, scoring
 from fei.core.clipgrad import RULES, get_rule
 from fei.core.dataflow import CONVOLUTIONS, CountingMode, function_name, tensors_in, trace, uncompiled
-from fei.core.folding import Folding, can_fold, find_folding, is_watched, survey
+from fei.core.folding import Folding, can_fold, find_folding, first_pass, is_watched
 from fei.core.optimization import contrasted
 from fei.core.pathway import Pathway, folding_that_holds, visit_sites
 from fei.core.quantiles import AdamUpdate, ProjectedUpdate, SharedUpdate, project, project_nested
@@ -529,8 +529,8 @@ def test_sites_are_values_of_the_network(net, size, count, select, residual):
 @covers(
     "core.folding.find_folding",
     "core.folding.Folding",
-    "core.folding.survey",
-    "core.folding.Survey",
+    "core.folding.first_pass",
+    "core.folding.FirstPass",
     "core.folding.Weights",
     "core.folding.Ramp",
     "core.holding.Hold",
@@ -553,8 +553,8 @@ def test_folded_passes_clip_like_plain_ones(net, size, rule, last):
     with strategies.undisturbed(net, x, other):
         assert not is_watched(net)
         assert can_fold(x)
-        found = find_folding(net, survey(net, x), sites)
-        for folding in (Folding(), found, folding_that_holds(net, survey(net, x), sites)):
+        found = find_folding(net, first_pass(net, x), sites)
+        for folding in (Folding(), found, folding_that_holds(net, first_pass(net, x), sites)):
             pathway = Pathway(net, sites, get_rule(rule), folding)
             pathway.record(x)
             leaf = other.clone().requires_grad_()

@@ -20,7 +20,7 @@ from fei.core.dataflow import Call, Flow, Value, uncompiled
 from fei.core.evidence import Evidence, measure_evidence
 from fei.core.explanation import Explanation, Trace
 from fei.core.focus import Focus, find_focus
-from fei.core.folding import Survey, survey
+from fei.core.folding import FirstPass, first_pass
 from fei.core.optimization import Group, Optimization, Result, Watcher
 from fei.core.pathway import Pathway, folding_that_holds
 from fei.core.randomness import image_digest, seed_of
@@ -306,7 +306,7 @@ class FEI:
         digests = found.config["images"]
         return measure_evidence(score, x, found.alphas, fills, digests, seed, default_rows(x))
 
-    def _survey(self, x: Tensor, rows: int) -> tuple[Tensor, Survey]:
+    def _survey(self, x: Tensor, rows: int) -> tuple[Tensor, FirstPass]:
         """The images in the layout they are computed in, and a pass on the first of them.
 
         On a CPU convolutions are faster channels last; only a network that reshapes with ``view`` may refuse that, some
@@ -315,7 +315,7 @@ class FEI:
         last = x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
         with explained_failure(x):
             try:
-                seen = survey(self.model, last[:1])
+                seen = first_pass(self.model, last[:1])
                 doubtful = bool(seen.flow.blind) or any(map(_views_places, seen.flow.calls))
                 if doubtful and rows > 1 and layout_of(last) is torch.channels_last:
                     two = last[[0, 0]].contiguous(memory_format=torch.channels_last)
@@ -323,7 +323,7 @@ class FEI:
                         self.model(two.requires_grad_().clone())  # with a gradient, as in the passes to come
             except RuntimeError:
                 last = x.contiguous()
-                seen = survey(self.model, last[:1])
+                seen = first_pass(self.model, last[:1])
         check_finite(seen.output)
         return last, seen
 

@@ -176,7 +176,7 @@ def can_fold(image: Tensor) -> bool:
     return image.dtype in _DTYPES and not torch.is_autocast_enabled(image.device.type)
 
 
-class Survey(NamedTuple):
+class FirstPass(NamedTuple):
     """A first pass over a network, on one image.
 
     Attributes:
@@ -192,14 +192,14 @@ class Survey(NamedTuple):
     weights: Weights
 
 
-def survey(model: nn.Module, image: Tensor) -> Survey:
+def first_pass(model: nn.Module, image: Tensor) -> FirstPass:
     """Run a network once on a batch of one image."""
     leaf, weights = image.detach().clone().requires_grad_(), Weights()
     flow, output = trace(model, leaf, weights.keep)
-    return Survey(leaf, flow, output, weights)
+    return FirstPass(leaf, flow, output, weights)
 
 
-def find_folding(model: nn.Module, seen: Survey, sites: Sequence[Site]) -> Folding:
+def find_folding(model: nn.Module, seen: FirstPass, sites: Sequence[Site]) -> Folding:
     """What can be exchanged in a network.
 
     A convolution that is a clip site itself keeps its value, and so does one whose value goes anywhere but into

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from fei.core.attention import FUSED, attend, even_share
 from fei.core.clipgrad import Rule
 from fei.core.dataflow import CallKey, CountingMode, tensors_in, uncompiled
-from fei.core.folding import Folding, Ramp, Survey, can_fold, find_folding, is_watched
+from fei.core.folding import FirstPass, Folding, Ramp, can_fold, find_folding, is_watched
 from fei.core.holding import Hold
 from fei.core.sites import AttentionSite, Site
 from fei.errors import ModelError
@@ -103,7 +103,7 @@ def visit_sites(
 _MOST_APART = (1e-4, 2e-2)
 
 
-def folding_that_holds(model: nn.Module, seen: Survey, sites: Sequence[Site]) -> Folding:
+def folding_that_holds(model: nn.Module, seen: FirstPass, sites: Sequence[Site]) -> Folding:
     """What can be folded in a network, if its output and gradient on one image then are what they were; else nothing.
 
     Code that computes a part again in the pass backwards (checkpoints) makes calls that are not exchanged, and there
