@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,6 +61,7 @@ def black_image(
     request = Request.of(model, names, given, option or [], **rest)
     with aside():
         inquiry = Inquiry.of(request)
+        notes = inquiry.notes  # for which the network is looked at
     folder = None if out is None else Path(out)
     if folder is not None:
         prepare_folder(folder)
@@ -79,7 +81,7 @@ def black_image(
         "model": model,
         "trials": trials,
         "seed": seed,
-        "notes": inquiry.notes,
+        "notes": notes,
         "results": entries,
         "versions": versions(),
         "command": command_line(["black-image", *(word for text in option or [] for word in ("-o", text))], options),
@@ -88,7 +90,7 @@ def black_image(
     if as_json:
         print_json(document | {"files": files})
     else:
-        _say_results(names, results, [*(f"Note: {text}" for text in inquiry.notes), *files.values()])
+        _say_results(names, results, [*(textwrap.fill(f"Note: {text}", 80) for text in notes), *files.values()])
 
 
 def _checked_names(methods: str) -> list[str]:

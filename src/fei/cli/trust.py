@@ -66,6 +66,7 @@ def trust(
     folder = Path(out)
     with aside():
         inquiry = Inquiry.of(request)
+        notes = inquiry.notes  # for which the network is looked at
         files = find_images(images, sample, seed)
         seen = [look(inquiry.model, file) for file in files]  # what cannot be read is told before the long work
         prepare_folder(folder)
@@ -97,7 +98,7 @@ def trust(
         ],
         "model": model,
         "method": request.method,
-        "notes": inquiry.notes,
+        "notes": notes,
         "size": size,
         "confidence": confidence,
         "results": results,
