@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -18,16 +18,17 @@ from fei.core.clipgrad import Rule, get_rule
 from fei.core.coverage import covered_sites
 from fei.core.dataflow import Call, Flow, Value, uncompiled
 from fei.core.evidence import Evidence, measure_evidence
-from fei.core.explanation import Explanation, Trace
+from fei.core.explanation import Explanation
 from fei.core.focus import Focus, find_focus
 from fei.core.folding import FirstPass, first_pass
-from fei.core.optimization import Group, Optimization, Result, Watcher
+from fei.core.grouping import collected, groups_of
+from fei.core.optimization import Optimization, Watcher
 from fei.core.pathway import Pathway, folding_that_holds
 from fei.core.randomness import image_digest, seed_of
 from fei.core.scoring import Score, Target, check_score, check_target, evaluate, logits_of, named_target
-from fei.core.settings import LATER, Settings, as_stored, make_settings, previewed
-from fei.core.sites import Site, SiteSelection, kinds_of
-from fei.errors import InputError, ModelError
+from fei.core.settings import Settings, as_stored, described, make_settings, previewed
+from fei.core.sites import SiteSelection, kinds_of
+from fei.errors import InputError
 from fei.progress import Progress, reporter
 from fei.references import References, ReferenceSpec, another_photograph, normalised_zero
 
@@ -163,7 +164,7 @@ class FEI:
     @property
     def config(self) -> dict[str, Any]:
         """The settings as plain data."""
-        return _describe(self.settings)
+        return described(self.settings)
 
     def explain(
         self,
@@ -236,7 +237,7 @@ class FEI:
         del seen  # its graph holds all values of the pass
         results = []
         channels = x.shape[1] if self.mask_per_channel else 1
-        groups = list(_groups(x, references, target, chosen, rows, settings, channels))
+        groups = list(groups_of(x, references, target, chosen, rows, settings, channels))
         with reporter(progress, len(groups) * settings.steps) as tick:
             for group, real in groups:
                 results.append((Optimization(pathway, group, settings, focus).run(tick, on_step, told=told), real))
@@ -257,7 +258,7 @@ class FEI:
             "channels_last": layout_of(x) is torch.channels_last,
             "versions": {"fei": __version__, "torch": str(torch.__version__)},
         }
-        return _collect(results, pathway.sites, x, references.values, config, settings.prior)
+        return collected(results, pathway.sites, x, references.values, config, settings.prior)
 
     def refine(self, *given: Any, **how: Any) -> Iterator[Explanation]:
         """A preview (preset "preview") to look at while waiting, and then what `explain` gives; arguments as there.
@@ -354,71 +355,3 @@ def _views_places(call: Call) -> bool:
     """Whether a call reshapes, without a copy, a value that has several places, whose order in memory then matters."""
     given = call.args[0] if call.args else None
     return call.function in ("view", "view_as") and isinstance(given, Value) and given.shape[2:].numel() > 1
-
-
-def _groups(
-    x: Tensor,
-    references: References,
-    target: Target,
-    chosen: Tensor | None,
-    rows: int,
-    settings: Settings,
-    channels: int,
-) -> Iterator[tuple[Group, int]]:
-    """Groups of images whose masks fill `rows`, the last one filled up with its last image, and how many are real."""
-    images, masks = max(1, rows // settings.tried), settings.masks
-    for first in range(0, len(x), images):
-        numbers = [min(number, len(x) - 1) for number in range(first, first + images)]
-        index = torch.tensor(numbers, device=x.device)
-
-        def reference(step: int, rows: Sequence[int], numbers: Sequence[int] = numbers) -> Tensor:
-            return references.of_rows(step, [(numbers[row // masks], row % masks) for row in rows])
-
-        of_group = None if chosen is None else chosen.to(x.device)[index]
-        group = Group(x[index], reference, target, of_group, rows, channels)
-        yield group, min(images, len(x) - first)
-
-
-def _collect(
-    results: list[tuple[Result, int]],
-    sites: list[Site],
-    x: Tensor,
-    reference: Tensor,
-    config: dict[str, Any],
-    prior: float,
-) -> Explanation:
-    def together(field: str) -> Tensor:
-        return torch.cat([getattr(result, field)[:real] for result, real in results])
-
-    phi, alphas = together("phi"), together("alphas")
-    if not (phi.isfinite().all() and alphas.isfinite().all()):
-        raise ModelError("The score became NaN or infinite during the optimisation; check the network's precision.")
-    clipped = {
-        site.name: torch.cat([result.shares[i][:real] for result, real in results])
-        for i, site in enumerate(sites)
-        if i in results[0][0].shares
-    }
-    trace = Trace(phi, together("area"), together("stopped"), clipped)
-    maps = alphas.mean((1, 2)).unsqueeze(1)
-    if prior and results[0][0].ranks is not None:
-        maps = (maps + prior * together("ranks").to(maps)) / (1 + prior)
-    constant = int((maps.flatten(1) == maps.flatten(1)[:, :1]).all(1).sum())
-    if constant:
-        config["notes"].append(
-            f"the map of {constant} of {len(maps)} image(s) is constant: no gradient of the score moved its masks, as "
-            "where the softmax is saturated; score='logit' has one"
-        )
-    return Explanation(maps, alphas, together("chosen"), x, reference, trace, config)
-
-
-def _describe(settings: Settings) -> dict[str, Any]:
-    """Settings as plain data; a callable is known by its name."""
-
-    def plain(value: Any) -> Any:
-        if callable(value):
-            return getattr(value, "__qualname__", repr(value))
-        return list(value) if isinstance(value, (tuple, list)) else value
-
-    described = {name: plain(value) for name, value in vars(settings).items()}
-    # they are told only where they do something, so that results from before keep their keys
-    return {name: value for name, value in described.items() if name not in LATER or value != LATER[name]}

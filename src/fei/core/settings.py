@@ -210,3 +210,16 @@ def _check_shared(s: Settings) -> None:
         check_count("tries", s.tries)
         if s.nesting != "shared":
             raise InputError(f"`tries` needs nesting='shared', where masks learn from each other; got {s.nesting!r}.")
+
+
+def described(settings: Settings) -> dict[str, Any]:
+    """Settings as plain data; a callable is known by its name."""
+
+    def plain(value: Any) -> Any:
+        if callable(value):
+            return getattr(value, "__qualname__", repr(value))
+        return list(value) if isinstance(value, (tuple, list)) else value
+
+    told = {name: plain(value) for name, value in vars(settings).items()}
+    # they are told only where they do something, so that results from before keep their keys
+    return {name: value for name, value in told.items() if name not in LATER or value != LATER[name]}
