@@ -43,14 +43,14 @@ def test_a_slice_of_the_cases_finds_nothing(tmp_path):
     assert tally.refused > CASES / 4
 
 
-def test_any_two_changes_of_a_run_go_together(tmp_path):
+def test_changes_of_a_run_go_together():
     """A case that cannot be made would end a run of the fuzzer."""
-    for number in range(60):
-        (tmp_path / "run.sqlite").write_bytes(run_files()["run.sqlite"])
-        rng = Random(number)
-        with closing(sqlite3.connect(tmp_path / "run.sqlite")) as sql:
-            for change in (_fuzz_rows._computed, _fuzz_rows._key, _fuzz_rows._key):
-                change(rng, sql)
+    with closing(sqlite3.connect(":memory:")) as sql:
+        sql.deserialize(run_files()["run.sqlite"])
+        sql.execute("DROP TABLE digests")
+        sql.execute("CREATE TABLE digests(unit TEXT PRIMARY KEY, map TEXT, content TEXT AS ('x'))")
+        for number in range(40):
+            _fuzz_rows._key(Random(number), sql)
 
 
 def test_the_oracle_sees_every_fault_and_nothing_else():
