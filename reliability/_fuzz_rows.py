@@ -10,6 +10,7 @@ import sqlite3
 import struct
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -125,13 +126,14 @@ def _key(rng: Random, sql: sqlite3.Connection) -> None:
     name = rng.choice(("../" * 4 + precious, "../maps/../../../../" + precious, "a\0b", "x" * 300, "", ".."))
     table = rng.choice(("groups", "digests", "plan_units", "units"))
     if table == "digests":
-        sql.execute("INSERT OR REPLACE INTO digests VALUES (?, '0', '0')", (name,))
+        with suppress(sqlite3.OperationalError):  # `_computed` may have made another table of it
+            sql.execute("INSERT OR REPLACE INTO digests VALUES (?, '0', '0')", (name,))
     elif table == "groups":
         sql.execute("INSERT OR REPLACE INTO groups VALUES (?, ?)", (name, KEPT))
     elif table == "plan_units":
         sql.execute("UPDATE plan_units SET unit = ?", (name,))
     else:
-        sql.execute("UPDATE units SET key = ? WHERE key = (SELECT min(key) FROM units)", (name,))
+        sql.execute("UPDATE OR REPLACE units SET key = ? WHERE key = (SELECT min(key) FROM units)", (name,))
 
 
 def _product(rng: Random, sql: sqlite3.Connection) -> None:

@@ -1,14 +1,19 @@
 """The fuzzer: a slice of its cases finds nothing, and its oracle sees what is wrong with readers that are."""
 
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
+from random import Random
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
 
+import _fuzz_rows
 import fuzz
 from _fuzz_bombs import Bombs
+from _fuzz_runs import run_files
 from _fuzz_targets import TARGETS, Mixed
 from _fuzz_worker import make_case, wrong_words
 from bad_readers import BadReader
@@ -36,6 +41,16 @@ def test_a_slice_of_the_cases_finds_nothing(tmp_path):
     assert tally.cases == CASES == tally.accepted + tally.refused
     assert tally.accepted > CASES / 20  # neither all harmless nor all noise
     assert tally.refused > CASES / 4
+
+
+def test_changes_of_a_run_go_together():
+    """A case that cannot be made would end a run of the fuzzer."""
+    with closing(sqlite3.connect(":memory:")) as sql:
+        sql.deserialize(run_files()["run.sqlite"])
+        sql.execute("DROP TABLE digests")
+        sql.execute("CREATE TABLE digests(unit TEXT PRIMARY KEY, map TEXT, content TEXT AS ('x'))")
+        for number in range(40):
+            _fuzz_rows._key(Random(number), sql)
 
 
 def test_the_oracle_sees_every_fault_and_nothing_else():
