@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,14 @@ def fine_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     import matplotlib
 
     monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", "figure")
+
+
+@pytest.fixture(scope="module")
+def coarse_reports() -> Iterator[None]:
+    """Figures of a benchmark's report with a quarter of the pixels, which is quicker."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fei.bench.report.style._DPI", 100)
+        yield
 
 
 @pytest.fixture(scope="session")

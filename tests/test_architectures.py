@@ -127,7 +127,7 @@ def test_it_is_explained_and_left_as_it_was(network):
     model, x, count, *_ = network
     before = fingerprint(model)
     for variant in ("vm", "ibm"):
-        result = fei.FEI(model, variant, steps=2, quantiles=[0.3, 0.7]).explain(x)
+        result = fei.FEI(model, variant, steps=2, quantiles=[0.3, 0.7]).explain(x, evidence=variant == "vm")
         assert result.maps.isfinite().all()
         assert result.maps.std() > 0
         assert len(result.trace.clipped) == count  # a gradient came to every site
@@ -162,10 +162,12 @@ def test_its_layer_for_activation_maps_is_found(network):
 @pytest.mark.parametrize(("name", "size", "count"), [("timm:test_vit", 160, 6), ("torchvision:swin_t", 64, 12)])
 def test_parts_of_transformers_are_clipped_by_name(name, size, count):
     model, x = build(name, size)
-    (note,) = fei.FEI(model, "vm", steps=1, quantiles=[0.5], sites="activation").explain(x).config["notes"]
+    (note,) = (
+        fei.FEI(model, "vm", steps=1, quantiles=[0.5], sites="activation").explain(x, evidence=False).config["notes"]
+    )
     assert f"and {count} activations are not; sites='auto' clips at" in note
     for sites in ("attention", "mlp"):
-        result = fei.FEI(model, "vm", steps=1, quantiles=[0.5], sites=sites).explain(x)
+        result = fei.FEI(model, "vm", steps=1, quantiles=[0.5], sites=sites).explain(x, evidence=False)
         assert len(result.config["sites"]) == len(result.trace.clipped) == count
         assert result.config["notes"] == []
 

@@ -44,7 +44,7 @@ def test_projection_finds_the_known_optimum_of_a_linear_model(nesting):
     model, x, reference, contribution = linear_problem()
     options = {"nesting": "shared", "tries": 1} if nesting.endswith("one") else {"nesting": nesting}
     explainer = fei.FEI(
-        model, "none", constraint="projection", quantiles=[0.3, 0.7], steps=600, lr=1.0, score="logit", **options
+        model, "none", constraint="projection", quantiles=[0.3, 0.7], steps=60, lr=20.0, score="logit", **options
     )
     result = explainer.explain(x, 0, reference)
     for mask, kept in zip(result.alphas[0], (0.7, 0.3), strict=True):

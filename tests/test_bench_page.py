@@ -267,6 +267,7 @@ def test_long_curves_are_thinned_and_keep_their_ends():
 
 
 def test_a_thousand_images_of_sixteen_methods_stay_below_the_limit(tmp_path, monkeypatch):
+    """A quarter of them below a quarter of it: nothing on the page grows faster than the number of images."""
     labels = [f"method {number}" for number in range(16)]
     plan = parse_plan(
         f'name = "many"\n[[pairs]]\nmodel = "efficientnet_lite0"\ndata = "{tmp_path}"\nname = "pair"\n'
@@ -275,7 +276,7 @@ def test_a_thousand_images_of_sixteen_methods_stay_below_the_limit(tmp_path, mon
     draw = np.random.default_rng(0)
     links, outcomes = [], []
     for row in range(16):
-        for item in range(1000):
+        for item in range(250):
             key, name = key_of(row, item), f"n{item:08d}/ILSVRC2012_val_{item:08d}.JPEG"
             links.append((0, row, name, 0, "map", key))
             scores = [(metric, PROTOCOL, "", draw.random()) for metric in ("insertion", "deletion", "ties")]
@@ -299,7 +300,7 @@ def test_a_thousand_images_of_sixteen_methods_stay_below_the_limit(tmp_path, mon
         store.link(links, layers=[[f"features.{i}" for i in range(5)]])
         store.commit(outcomes)
         file = write_bench_page(tmp_path / "page.html", store)
-    assert file.stat().st_size < 5_000_000
+    assert 4 * file.stat().st_size < 5_000_000
 
 
 # Pictures
@@ -401,7 +402,7 @@ def test_a_run_that_only_begun_has_a_page_too(tmp_path):
             write_bench_page(tmp_path / "nowhere" / "page.html", store)
 
 
-def test_the_command_writes_the_page_beside_the_report(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_the_page_beside_the_report(tmp_path, monkeypatch, capsys, coarse_reports):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.py").write_text(NETWORK, encoding="utf-8")
     (tmp_path / "plan.toml").write_text(PLAN.replace("retries = 0", "retries = 0\nkeep_maps = true"), encoding="utf-8")

@@ -347,7 +347,7 @@ def test_latex_compiles(small, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def complete(tmp_path_factory):
+def complete(tmp_path_factory, coarse_reports):
     """A run with all parts, whose maps were kept."""
     tmp_path = tmp_path_factory.mktemp("complete")
     network = tmp_path / "net.py"

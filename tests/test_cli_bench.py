@@ -129,7 +129,7 @@ def test_diff_and_merge(place, capsys):
     assert "mean different methods by 'FEI'" in capsys.readouterr().err
 
 
-def test_report_and_presets(place, capsys):
+def test_report_and_presets(coarse_reports, place, capsys):
     assert fei("bench", "preset") == 0
     assert "table-external" in capsys.readouterr().out
     words = ("bench", "preset", "figure-1", "--quick", "--model", "net.py:net", "--data", "photos/a.png")

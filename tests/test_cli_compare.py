@@ -23,7 +23,7 @@ def compare(*words):
     return run("compare", *words, "--model", "net.py:net", "--steps", "2", "--out", "out")
 
 
-def test_numbers_files_and_table(place, capsys):
+def test_numbers_files_and_table(place, capsys, fine_pictures):
     assert compare("a.png", "--methods", "fei-vm,saliency", "--protocol", "fei-fine", "--target", "bright") == 0
     printed = capsys.readouterr().out
     document = json.loads((place / "out" / "a.comparison.json").read_text(encoding="utf-8"))
@@ -73,7 +73,10 @@ def test_several_images_get_means_and_json_is_pure(place, capsys):
 
 
 def test_wildcards_and_all(place, capsys):
-    assert compare("a.png", "--methods", "all", "--json") == 0
+    quick = ("rise.samples=8", "areas=.1,.3", "cell=2", "sigma=4.0", "quantiles=.5", "permutations=2", "outer=2")
+    quick += ("segments=4", "kernel-shap.samples=20", "inner_steps=2")
+    words = [word for option in quick for word in ("-o", option)]
+    assert compare("a.png", "--methods", "all", *words, "--json") == 0
     names = [row["method"] for row in json.loads(capsys.readouterr().out)["results"][0]["methods"]]
     # those for transformers alone are named
     assert names == [name for name in fei.methods.available() if fei.methods.describe(name).family != "attention"]

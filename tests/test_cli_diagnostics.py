@@ -139,7 +139,7 @@ def test_black_image_files_hold_all_trials_and_the_command_repeats_it(run):
 # fei sanity
 
 
-def test_sanity_prints_a_table_and_writes_picture_and_record(run):
+def test_sanity_prints_a_table_and_writes_picture_and_record(run, fine_pictures):
     code, out, err = run("sanity a.png --seed 3")
     assert (code, err) == (0, "")
     assert re.search(r"re-initialised +SSIM +Spearman +\|Spearman\| +HOG", out)

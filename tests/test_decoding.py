@@ -108,7 +108,7 @@ def test_one_that_dies_is_replaced(decoder, photo):
 def test_the_end_waits_for_no_photo(decoder, tmp_path):
     """A JPEG of many scans of many pixels keeps a process busy; closing ends it at once."""
     content = io.BytesIO()
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (5000, 5000), dtype=np.uint8)).save(
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (3000, 3000), dtype=np.uint8)).save(
         content, "JPEG", progressive=True, quality=30
     )
     plain = content.getvalue()

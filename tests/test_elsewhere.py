@@ -19,6 +19,7 @@ NUMBERS = ("method kernel-shap", "method gradcam")
 def test_a_few_tests_pass_on_another_machine():
     tests = [f"tests/test_{name}.py" for name in FILES]
     tests += [f"tests/test_golden.py::test_results_are_what_they_were[{name}]" for name in NUMBERS]
+    tests += ["--deselect=tests/test_clipgrad.py::test_derivation"]  # symbols, which are the same everywhere
     result = elsewhere.run(elsewhere.ALL_AT_ONCE, seed=1, tests=tests)
     if "not played" in result and os.environ.get("CI") != "true":
         pytest.skip(result["not played"])

@@ -90,17 +90,20 @@ def test_every_extra_is_known_here_and_none_of_it_is_in_the_library():
     assert len(PROJECT["dependencies"]) <= 7
 
 
-@pytest.mark.slow
-def test_the_library_alone_explains_and_measures():
-    done = without(OPTIONAL.values(), LIBRARY)
-    assert done.returncode == 0, done.stderr
+@pytest.fixture(scope="module")
+def alone():
+    """The library without any extra: it explains and measures, then it is asked for what needs one."""
+    return without(OPTIONAL.values(), f"{LIBRARY}\nASKED = {list(ASKED)}\n{SENTENCES}")
 
 
 @pytest.mark.slow
-def test_what_needs_an_extra_says_which():
-    done = without(OPTIONAL.values(), f"ASKED = {list(ASKED)}\n{SENTENCES}")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
+def test_the_library_alone_explains_and_measures(alone):
+    assert alone.returncode == 0, alone.stderr
+
+
+@pytest.mark.slow
+def test_what_needs_an_extra_says_which(alone):
+    assert json.loads(alone.stdout) == {
         code: ["PackageError", f'{begin}, which is not installed; run pip install "fei[{extra}]".']
         for code, (begin, extra) in ASKED.items()
     }

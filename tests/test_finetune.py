@@ -424,8 +424,8 @@ def test_resnet50_learns_twenty_birds_from_one_photograph_each(assets):
     train, test = load_sets(f"cub:{assets / 'cub'}", None, 0)
     result = finetune(fei.models.load(f"{assets / 'zoo.py'}:resnet50"), train)
     assert (result.images, result.trained_classes, len(result.classifier.labels)) == (20, 20, 200)
-    score = measure(result.classifier, test[::4])
-    assert score.images == 20
+    score = measure(result.classifier, test[::8])
+    assert score.images == 10
     assert score.accuracy >= 0.4  # .05 by chance
 
 

@@ -22,7 +22,7 @@ from fei.errors import DataError, InputError, ModelError
 
 pytestmark = pytest.mark.slow
 
-CASES = 800
+CASES = 200
 TOLD = {
     "raises": "ValueError at bad_readers.py raises: what nobody expected",
     "two_lines": "a message that is not one line of printable text",
@@ -87,8 +87,8 @@ def test_a_case_is_a_function_of_its_number(target):
 
 def test_no_case_leads_out_of_the_fuzzers_folder():
     """A reader that follows a link, as earlier ones did, must find nothing of the machine's there."""
-    links = [target for number in range(400) for target in make_case(Bombs(), 0, number).links.values()]
-    assert len(links) > 50
+    links = [target for number in range(150) for target in make_case(Bombs(), 0, number).links.values()]
+    assert len(links) > 20
     for target in links:
         assert not Path(target).is_absolute()
         assert Path("run", target).parts.count("..") <= 3  # of a/b/c/case/run

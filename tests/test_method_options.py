@@ -5,7 +5,7 @@ import json
 import pytest
 from networks import pictures
 from test_cli_compare import compare, place, run  # noqa: F401  # place is a fixture
-from test_methods import FOR_TRANSFORMERS, network_for
+from test_methods import network_for
 
 import fei
 from fei.errors import InputError
@@ -138,15 +138,6 @@ def test_foreign_methods_by_name_in_explain_and_compare(place, capsys):  # noqa:
     assert compare("a.png", "--methods", f"{foreign},torchcam.methods:LayerCAM,saliency", "--json") == 0
     methods = json.loads(capsys.readouterr().out)["results"][0]["methods"]
     assert [row["method"] for row in methods] == [foreign, "torchcam.methods:LayerCAM", "saliency"]
-
-
-def test_compare_all_methods(place, capsys):  # noqa: F811
-    quick = ("rise.samples=8", "areas=.1,.3", "cell=2", "sigma=4.0", "quantiles=.5", "permutations=2", "outer=2")
-    quick += ("segments=4", "kernel-shap.samples=20", "inner_steps=2")
-    words = [word for option in quick for word in ("-o", option)]
-    assert compare("a.png", "--methods", "all", *words, "--json") == 0
-    rows = json.loads(capsys.readouterr().out)["results"][0]["methods"]
-    assert [row["method"] for row in rows] == [name for name in fei.methods.available() if name not in FOR_TRANSFORMERS]
 
 
 def test_listing_and_description(capsys):

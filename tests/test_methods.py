@@ -12,7 +12,7 @@ import fei
 from fei.errors import InputError, ModelError
 
 # the cheapest options of methods whose defaults would take long here
-OPTIMISATION = [*fei.methods.available("fei-*"), "fgvis"]
+OPTIMISATION = [*fei.methods.available("fei*"), "fgvis"]
 QUICK = {name: {"steps": 3, "quantiles": [0.3, 0.7]} for name in OPTIMISATION} | {
     "integrated-gradients": {"steps": 3},
     "iia": {"outer": 2, "inner_steps": 2},

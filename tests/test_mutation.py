@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 PROJECT = Path(__file__).parents[1]
 FOLDER = PROJECT / "reliability"
-TARGETS = ("core/clipgrad.py", "core/quantiles.py")
+TARGET = "core/quantiles.py"
 
 
 @pytest.fixture
@@ -80,10 +80,11 @@ def run(*arguments):
 
 
 def test_a_slice_of_the_mutants_is_killed():
-    done = run(*(word for file in TARGETS for word in ("--only", file)), "--sample", "1", "--seed", "0")
+    done = run("--only", TARGET, "--sample", "1", "--seed", "0")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("'mutants': 1") == 2
-    assert done.stdout.count("'survived': 0") == 2
+    assert done.stdout.startswith(TARGET)
+    assert "'mutants': 1, 'killed by a test': 1" in done.stdout
+    assert "'survived': 0" in done.stdout
 
 
 def test_blind_tests_let_mutants_survive(tmp_path):

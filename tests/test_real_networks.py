@@ -4,6 +4,8 @@ Double precision is slow in depthwise convolutions: what needs it looks at a sma
 """
 
 import copy
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +17,10 @@ from fei.core.clipgrad import get_rule
 from fei.core.dataflow import trace
 from fei.core.pathway import Pathway
 from fei.core.sites import find_sites
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
+
+from _depthwise import QuickDepthwise
 
 pytestmark = pytest.mark.slow
 
@@ -148,7 +154,8 @@ def test_across_chunk_shapes_and_formats_one_step_agrees(network, assets, layout
     double = copy.deepcopy(model).double()
     for synset in ("n02099601", "n01558993"):
         x = model.preprocess(min((assets / "imagenet" / synset).iterdir()))[None]
-        within, _ = one_step_agreement(double, smaller(model, x.double()), layout)
+        with QuickDepthwise():
+            within, _ = one_step_agreement(double, smaller(model, x.double()), layout)
         assert within >= 0.999
         _, distance = one_step_agreement(model, x, layout)
         assert distance < 1e-2
@@ -165,7 +172,8 @@ def test_across_chunk_shapes_maps_agree(network, dtype, tolerance):
     model, x = copy.deepcopy(network[0]).to(dtype), network[1].to(dtype)
     x = smaller(model, x) if dtype == torch.float64 else x
     explainer = fei.FEI(model, steps=STEPS, quantiles=QUANTILES)
-    one, other = (explainer.explain(x, internal_batch_size=rows, evidence=False) for rows in (None, 1))
+    with QuickDepthwise():
+        one, other = (explainer.explain(x, internal_batch_size=rows, evidence=False) for rows in (None, 1))
     assert one.config["chunk_rows"] == 2
     assert other.config["chunk_rows"] == 1
     assert spearmanr(one.maps.flatten(), other.maps.flatten()).statistic >= 0.95

@@ -111,7 +111,7 @@ def rendered(picture):
 
 
 @pytest.mark.parametrize("values", [np.linspace(0, 1, 24), np.full(24, 0.5), np.linspace(-1e-9, 1e-9, 24)])
-def test_panel_draws_any_map(values):
+def test_panel_draws_any_map(values, fine_pictures):
     image = np.full((4, 6, 3), 200, np.uint8)
     drawn = rendered(panel(image, values.reshape(4, 6), headline="Predicted: $a_{b$, 1%", details="x" * 500))
     assert 1500 < drawn.shape[1] < 1700

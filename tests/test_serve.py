@@ -252,7 +252,7 @@ def test_several_classes_are_what_each_is_alone(tiny, photo):
     }
 
 
-def test_the_zip_holds_everything_and_repeats_itself(tiny, photo, tmp_path):
+def test_the_zip_holds_everything_and_repeats_itself(tiny, photo, tmp_path, fine_pictures):
     job = run_of(tiny, photo, "fei-none", "gradcam")
     job.run()
     with zipfile.ZipFile(job.results["fei-results.zip"]) as archive:
