@@ -118,5 +118,5 @@ class Plans:
 def plans() -> tuple[str, ...]:
     """The whole plans; the full one several times, as there is most to change in it. No network of theirs is there."""
     chosen = {"table-external": ["photos"], "table-black-image": []}
-    made = (presets.preset(name, quick=True, models=["absent.py:net"], data=data) for name, data in chosen.items())
+    made = (presets.preset(name, models=["absent.py:net"], data=data) for name, data in chosen.items())
     return (*(FULL,) * 4, *made)

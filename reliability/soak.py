@@ -28,13 +28,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 import torch
 from _soak_jobs import JOBS, WEIGHTS, Bench, warm_up
 from torch import nn
+
+from fei.bench.engine._processes import start_helpers
 
 RESULTS = Path(__file__).parent / "results" / "soak.json"
 # memory is never quite flat: allocators keep a part of what they had
@@ -106,12 +107,12 @@ class Soak:
 def soaking(seed: int) -> Iterator[Soak]:
     """A soak with temporary folders of its own: one for the jobs, one that the library's temporary files go to."""
     before, environment = tempfile.tempdir, os.environ.get("TMPDIR")
+    start_helpers()
     with tempfile.TemporaryDirectory(prefix="fei-soak-") as root:
         places = {name: Path(root) / name for name in ("jobs", "temporary")}
         for place in places.values():
             place.mkdir()
         tempfile.tempdir = os.environ["TMPDIR"] = str(places["temporary"])  # the latter for worker processes
-        resource_tracker.ensure_running()  # multiprocessing's own helper, started with the first worker and kept
         try:
             yield Soak(Bench.make(seed, places["jobs"]), places["jobs"])
         finally:

@@ -69,7 +69,8 @@ def test_the_notebook_was_executed_and_is_small(cells):
 def test_the_first_map(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     cell = Cell()
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=cell))
+    ipython = SimpleNamespace(display=cell, get_ipython=lambda: None, version_info=(9, 0))  # matplotlib asks it
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", cell)
     names = execute(code_of(EXAMPLES / "first_map.ipynb"), steps=2)
     assert [figure.axes[1].get_title() for figure in cell.ever] == ["class 282\npreview", "class 282"]

@@ -210,7 +210,7 @@ def test_settings_in_the_folder_do_not_draw(tmp_path):
     show = "import matplotlib; print(matplotlib.rcParams['text.usetex'])"
     for program, told in ((show, "True"), (f"from fei.cli._app import run; run(['--version']); {show}", "False")):
         words = [sys.executable, "-P", "-c", program]
-        found = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+        found = subprocess.run(words, cwd=tmp_path, capture_output=True, encoding="utf-8", check=True)
         assert found.stdout.split()[-1] == told
 
 

@@ -1,6 +1,7 @@
 """Properties of the core: clipping rules, projections, scores, settings, seeds, and what is found in networks."""
 
 import itertools
+import json
 import math
 import re
 
@@ -24,7 +25,7 @@ from fei.core.optimization import contrasted
 from fei.core.pathway import Pathway, folding_that_holds, visit_sites
 from fei.core.quantiles import AdamUpdate, ProjectedUpdate, SharedUpdate, project, project_nested
 from fei.core.randomness import generator_for, image_digest, seed_of
-from fei.core.settings import make_settings
+from fei.core.settings import Settings, described, make_settings, previewed
 from fei.core.sites import (
     RESIDUALS,
     SITE_KINDS,
@@ -395,7 +396,10 @@ OPTIONS = {
 }
 
 
-@covers("core.settings.make_settings", "core.settings.Settings", "core.sites.check_kind")
+@covers(
+    "core.settings.make_settings", "core.settings.Settings", "core.settings.previewed", "core.settings.described",
+    "core.sites.check_kind",
+)  # fmt: skip
 @examples(200)
 @given(given=st.sets(st.sampled_from(sorted(OPTIONS)), max_size=3).flatmap(
     lambda names: st.fixed_dictionaries({name: OPTIONS[name] for name in names})
@@ -434,6 +438,11 @@ def test_options_make_settings_or_a_sentence(given):
     assert settings.steps >= 1
     assert settings.one_mask == (settings.constraint in {"l1", "none"})
     assert attempt(lambda: fei.FEI(nn.Identity(), preset=preset, **options)).config["steps"] == settings.steps
+    assert json.loads(json.dumps(described(settings)))["steps"] == settings.steps
+    flagship = attempt(lambda: make_settings("fei", **options | {"variant": None}))
+    if isinstance(flagship, Settings):
+        quicker = previewed(flagship)
+        assert quicker is None or quicker.steps * quicker.tried < flagship.steps * flagship.tried
 
 
 @examples(60)
@@ -539,6 +548,7 @@ def test_sites_are_values_of_the_network(net, size, count, select, residual):
     "core.pathway.folding_that_holds",
     "core.pathway.Pathway",
     "core.checks.image_gradient",
+    "core.checks.gradients",
 )
 @examples(30)
 @given(net=networks(), size=st.sampled_from(SIZES), rule=st.sampled_from(sorted(RULES)), last=st.booleans())

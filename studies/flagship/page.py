@@ -225,7 +225,7 @@ def passes() -> str:
 
 BLOCKS = {
     "cost": cost,
-    "passes": passes,
+    "fewer passes": passes,
     "flagship": flagship,
     "expensive": expensive,
     "evidence": evidence,

@@ -144,6 +144,7 @@ class FEI:
         """Captum asks; there is no completeness axiom to measure a delta from."""
         return False
 
+    @torch.inference_mode(False)  # also because captum's NoiseTunnel calls what a decorator has wrapped
     def attribute(
         self,
         inputs: Tensor | tuple[Tensor],

@@ -51,7 +51,8 @@ def _shift(values: Tensor, area: Tensor, lower: Tensor | None, rounds: int = _RO
         start = _shift(values[..., few], area, None if lower is None else lower[..., few], _FEW_ROUNDS)
     else:
         start = values.mean(-1, keepdim=True) - area  # right if no bound is met
-    tau, memory = start.clamp(low, high), torch.empty_like(values)  # new memory in each round would cost more than it
+    tau = start.clamp(low, high)
+    memory = torch.empty_like(values)  # new memory in each round would cost more than the round
     for number in range(rounds if values.is_cpu else min(rounds, _UNASKED)):
         alpha = _bounded(torch.sub(values, tau, out=memory), lower)
         excess = alpha.mean(-1, keepdim=True) - area

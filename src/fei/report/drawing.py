@@ -332,7 +332,8 @@ def figure_bytes(figure: Figure, form: str = "png") -> bytes:
     """A figure as the bytes of a file of that form."""
     file = io.BytesIO()
     # half the time for a sixth more bytes
-    figure.savefig(file, format=form, **({"pil_kwargs": {"compress_level": 2}} if form == "png" else {}))
+    quickly: Any = {"pil_kwargs": {"compress_level": 2}} if form == "png" else {}
+    figure.savefig(file, format=form, **quickly)
     return file.getvalue()
 
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -24,6 +25,23 @@ _GRACE = 5.0  # seconds that a worker has to end by itself
 # one takes a twentieth of the time. Elsewhere each loads it itself.
 _FORKED = "forkserver" in multiprocessing.get_all_start_methods()
 _SAFE, _OURS = "PYTHONSAFEPATH", "fei"  # any text will do, so that ours can be told
+
+
+def start_helpers() -> None:
+    """Start what the first worker starts by itself and what then stays: multiprocessing's own helpers."""
+    resource_tracker.ensure_running()
+    if _FORKED:
+        from multiprocessing import forkserver
+
+        _context()
+        forkserver.ensure_running()
+
+
+def _context() -> Any:
+    start = multiprocessing.get_context("forkserver" if _FORKED else "spawn")
+    if _FORKED:
+        start.set_forkserver_preload([__name__])
+    return start
 
 
 @dataclass
@@ -50,9 +68,7 @@ class _Process(Member):
 
     def __init__(self, threads: int, context: WorkerContext) -> None:
         super().__init__()
-        start = multiprocessing.get_context("forkserver" if _FORKED else "spawn")
-        if _FORKED:
-            start.set_forkserver_preload([__name__])
+        start = _context()
         self._pipe, theirs = start.Pipe()
         arguments = (theirs, threads, context, dict(os.environ))
         self._process = start.Process(target=_serve, args=arguments, daemon=True)
