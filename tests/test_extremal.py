@@ -54,7 +54,7 @@ def test_finds_the_planted_square(target, distractor):
 def test_masks_get_the_area_they_are_asked_for():
     """A share of the mask with its margin of 3 pixels on each side, of which the square needs no part."""
     for area in (1 / 18, 1 / 9):
-        method = ExtremalPerturbation(areas=[area], steps=150, cell=2, sigma=3)
+        method = ExtremalPerturbation(areas=[area], steps=400, cell=2, sigma=3)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("fei.methods.extremal.blurred", lambda images, sigma: images)
             mask = method(Squares(), white_squares(0), 0)
