@@ -13,6 +13,7 @@ PAGES = {
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
     "examples/README.md": "project/examples.md",
+    "examples/own_method/README.md": "project/template.md",
     "studies/README.md": "project/studies.md",
 }
 NOTEBOOKS = {
