@@ -21,8 +21,8 @@ from fei.bench.engine._pool import Ending, Member, Said
 from fei.bench.units import Unit
 
 _GRACE = 5.0  # seconds that a worker has to end by itself
-# Where processes can be forked, workers are forked from a server that has loaded torch and done nothing else: starting
-# one takes a twentieth of the time. Elsewhere each loads it itself.
+# Where processes can be forked, workers are forked from a server that has loaded torch and done nothing else, so
+# that one of them loads it for all. Elsewhere each loads it itself.
 _FORKED = "forkserver" in multiprocessing.get_all_start_methods()
 _SAFE, _OURS = "PYTHONSAFEPATH", "fei"  # any text will do, so that ours can be told
 
