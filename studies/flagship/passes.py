@@ -6,10 +6,11 @@ Photographs are drawn from a folder with seed 1; the first twelve chose the sett
 kind "passes" for what is measured of one map and of kind "trust" for what takes several, by photograph and setting;
 what a file holds is not computed again.
 
-The rule, written before any score of thirty passes on these photographs was looked at (measuring had begun minutes before;
-a hundred passes, and another cheap setting, had been measured on some of them earlier): the default takes thirty passes if on none of the four
-networks insertion, insertion − deletion, cosine or relevant cosine falls beyond chance (the 95 % interval of the paired
-difference lies below 0), and the targets for seeds, classes and weights are met where a hundred passes meet them.
+The rule was written before any score of thirty passes on these photographs was looked at. Measuring had begun minutes
+before, and a hundred passes and another cheap setting had been measured on some of them earlier. The default takes
+thirty passes if on none of the four networks insertion, insertion − deletion, cosine or relevant cosine falls beyond
+chance (the 95 % interval of the paired difference lies below 0), and the targets for seeds, classes and weights are met
+where a hundred passes meet them.
 """
 
 from __future__ import annotations
