@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fei
-from fei.core.clipgrad import RULES, get_rule
+from fei.core.clipgrad import BINARY, RULES, VALUE, Block, Matching, Rule, get_rule
 
 # (γ, h, h̃) zeroed? written out from the table of definitions, one lambda a row
 ZERO_WHERE = {
@@ -71,6 +71,13 @@ def test_what_a_rule_says_of_itself():
         "vm": value, "ivm": value, "avm": value, "bm": binary, "ibm": binary, "abm": binary,
         "none": (False, False, False),
     }  # fmt: skip
+
+
+def test_a_rule_made_of_known_parts_alone_clips_each_unit_for_itself():
+    whole = Block(lambda home: home, lambda rho, guard, memory: rho * (guard.sum() > 0))
+    assert all(get_rule(name).local for name in ("vm", "ivm", "avm", "bm", "ibm", "abm"))
+    others = Rule(), Rule(VALUE, whole), Rule(BINARY, whole), Rule(Matching(torch.clone))
+    assert not any(rule.local for rule in others)
 
 
 @pytest.mark.parametrize("rule", ["vm", "ivm", "avm"])
