@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fei
 from fei.core import quantiles
@@ -42,6 +43,23 @@ def test_no_step_asks_the_device(preset, nesting, monkeypatch):
         result = Optimization(pathway, group, settings).run(lambda: steps.append(1))
     assert len(steps) == 2
     assert result.alphas.device.type == "meta"
+
+
+class Rounds(TorchDispatchMode):
+    """Counts the rounds of a projection, each of which moves all values once, into the same memory."""
+
+    made = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.made += func is torch.ops.aten.sub.out
+        return func(*args, **kwargs or {})
+
+
+def test_where_nobody_asks_sixteen_rounds_are_made():
+    values, areas = torch.zeros(3, 50, device="meta"), torch.full((3,), 0.5, device="meta")
+    with Rounds() as rounds:
+        project(values, areas)
+    assert rounds.made == 16
 
 
 def test_rounds_that_nobody_asks_for_change_nothing(monkeypatch):

@@ -74,6 +74,12 @@ def test_already_feasible_points_stay():
     torch.testing.assert_close(project(alpha, torch.tensor([0.5])), alpha)
 
 
+def test_values_of_very_different_sizes_reach_their_area():
+    """The way is long there: sixteen rounds end a quarter of the pixels away."""
+    values = 1e5 * torch.randn(1, 2000, generator=torch.Generator().manual_seed(0), dtype=torch.float64) ** 7
+    assert project(values, torch.tensor([0.5])).mean().item() == pytest.approx(0.5, abs=1e-6)
+
+
 def test_masks_may_lie_at_their_bounds():
     """No pixel is free to take up a rest of the area."""
     alpha = project(torch.tensor([[10.0, 10.0, -10.0, -10.0]]), torch.tensor([0.5]))
