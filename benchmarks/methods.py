@@ -1,22 +1,22 @@
 """What a map takes, against the peers' implementations of the same method on the same work, in one run.
 
-    python benchmarks/methods.py [--network mobilenet_v1] [--repeats 5] [--table]
+    python benchmarks/methods.py [--networks squeezenet,mobilenet_v1,resnet50] [--repeats 5] [--work …] [--table]
 
-Grad-CAM: eight images in one batch; one image. Score-CAM and RISE: one image, the same number of masked copies.
-A ratio above 1 says that the peer takes longer. Threads: set OMP_NUM_THREADS on purpose.
+Grad-CAM: eight images in one batch; one image. Integrated gradients: one image, as many points. Score-CAM and RISE: one
+image, the same number of masked copies. A ratio above 1 says that the peer takes longer. With one thread it is CPU time
+that counts, so that other work on the machine does not; set OMP_NUM_THREADS on purpose.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from _common import PHOTOS, Results, load, photo
+from _common import PHOTOS, Results, alternated, load, photo
 from torch import Tensor
 
 import fei
@@ -24,6 +24,7 @@ from fei.models import Classifier
 from fei.models.sources import import_torchvision
 
 SAMPLES = 128
+POINTS = 20
 
 
 def loop_rise(model: Classifier, x: Tensor, target: int, samples: int) -> Tensor:
@@ -47,7 +48,7 @@ def rivals(model: Classifier, images: Tensor) -> dict[str, dict[str, Callable[[]
     """For each piece of work, the libraries that can do it; "fei" is ours."""
     import_torchvision()
     import torchcam.methods
-    from captum.attr import LayerGradCam
+    from captum.attr import IntegratedGradients, LayerGradCam
     from pytorch_grad_cam import GradCAM, ScoreCAM
     from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
 
@@ -57,6 +58,7 @@ def rivals(model: Classifier, images: Tensor) -> dict[str, dict[str, Callable[[]
         targets = model(images).argmax(1).tolist()
     ours = {method: fei.methods.create(method) for method in ("gradcam", "scorecam")}
     rise = fei.methods.create("rise", samples=SAMPLES)
+    integrated = fei.methods.create("integrated-gradients", steps=POINTS)
 
     def torchcam_gradcam(x: Tensor, classes: list[int]) -> Any:
         with torchcam.methods.GradCAM(model, name) as extractor:
@@ -76,6 +78,11 @@ def rivals(model: Classifier, images: Tensor) -> dict[str, dict[str, Callable[[]
         return LayerGradCam(model, layer).attribute(x, classes)
 
     one = images[:1]
+    black = torch.zeros_like(one)
+
+    def captum_integrated() -> Any:
+        return IntegratedGradients(model).attribute(one, black, targets[:1], n_steps=POINTS, internal_batch_size=8)
+
     return {
         "Grad-CAM, 8 images": {
             "fei": lambda: ours["gradcam"](model, images, targets, batch_size=8),
@@ -89,6 +96,10 @@ def rivals(model: Classifier, images: Tensor) -> dict[str, dict[str, Callable[[]
             "pytorch-grad-cam": lambda: grad_cam(GradCAM, one, targets[:1]),
             "captum": lambda: captum_gradcam(one, targets[:1]),
         },
+        f"Integrated gradients, 1 image, {POINTS} points": {
+            "fei": lambda: integrated(model, one, targets[:1], reference=black, batch_size=8),
+            "captum": captum_integrated,
+        },
         "Score-CAM, 1 image": {
             "fei": lambda: ours["scorecam"](model, one, targets[:1], batch_size=8),
             "torchcam": torchcam_scorecam,
@@ -99,12 +110,6 @@ def rivals(model: Classifier, images: Tensor) -> dict[str, dict[str, Callable[[]
             "a loop": lambda: loop_rise(model, one, targets[0], SAMPLES),
         },
     }
-
-
-def seconds(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def table(results: Results) -> str:
@@ -118,28 +123,23 @@ def table(results: Results) -> str:
 
 def main() -> None:
     """Time all libraries in turns, several times, and print the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--network", default="mobilenet_v1")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", default="squeezenet,mobilenet_v1,resnet50")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--work", default="", help="only work whose name contains this")
     parser.add_argument("--table", action="store_true", help="only print what has been measured")
     options = parser.parse_args()
     results = Results("methods")
-    if not options.table:
-        model = load(options.network)
+    for network in [] if options.table else options.networks.split(","):
+        model = load(network)
         images = torch.cat([photo(model, synset) for synset in PHOTOS] * 2)
         for work, who in rivals(model, images).items():
             if options.work not in work:
                 continue
-            for call in who.values():
-                call()
-            times: dict[str, list[float]] = {name: [] for name in who}
-            for _ in range(options.repeats):
-                for name, call in who.items():
-                    times[name].append(seconds(call))
+            times = alternated(who, options.repeats)
             for peer in list(who)[1:]:
                 ratios = [theirs / ours for theirs, ours in zip(times[peer], times["fei"], strict=True)]
-                row = {"network": options.network, "work": work, "peer": peer, "ratio": statistics.median(ratios)}
+                row = {"network": network, "work": work, "peer": peer, "ratio": statistics.median(ratios)}
                 row |= {"low": min(ratios), "high": max(ratios), "repeats": options.repeats}
                 results.append(row | {"threads": torch.get_num_threads()})
                 print(row, flush=True)

@@ -60,9 +60,9 @@ def _protocols() -> str:
 
 
 def _metrics() -> str:
-    latest = {row["what"]: row for row in Results("metrics").rows}
-    lines = ["| what | seconds per image |", "|---|---|"]
-    return "\n".join(lines + [f"| {what} | {row['seconds']:.2f} |" for what, row in latest.items()])
+    latest = {(row["network"], row["what"]): row["seconds"] for row in Results("metrics").rows}
+    lines = ["| network | what | seconds per image |", "|---|---|---|"]
+    return "\n".join(lines + [f"| {network} | {what} | {taken:.2f} |" for (network, what), taken in latest.items()])
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

@@ -46,8 +46,8 @@ RESULTS = HERE / "results" / "mutate.json"
 
 _CURVES = ["tests/test_metrics.py", "tests/test_protocols.py"]
 TARGETS: dict[str, list[str]] = {
-    "core/clipgrad.py": ["tests/test_clipgrad.py", "tests/test_pathway.py"],
-    "core/quantiles.py": ["tests/test_quantiles.py"],
+    "core/clipgrad.py": ["tests/test_clipgrad.py", "tests/test_pathway.py", "tests/test_holding.py"],
+    "core/quantiles.py": ["tests/test_quantiles.py", "tests/test_device.py"],
     "metrics/curve.py": _CURVES,
     "metrics/perturbation.py": _CURVES,
     "metrics/evaluation.py": [*_CURVES, "tests/test_relevance.py", "tests/test_bench_measure.py"],

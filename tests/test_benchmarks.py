@@ -100,7 +100,7 @@ def test_every_table_is_printed(toy):
 
 def test_peers_are_all_there_and_measured_beside_fei(toy):
     rows = toy[1]["parts"]["peers"]
-    assert rows[0]["method"] == "fei-vm"
+    assert rows[0]["method"] == "fei"
     assert {"rise", "extremal-perturbation", "scorecam", "smoothgrad", "integrated-gradients", "gradcam"} < {
         row["method"] for row in rows
     }

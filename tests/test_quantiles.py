@@ -403,3 +403,19 @@ def test_a_mask_that_was_not_tried_does_not_count_and_follows():
     # u = .2·(2, 0, 0, −2)
     expected = torch.tensor([[1, 0.8, 0.8, 0.4], [0.6, 0.2, 0.2, 0]], dtype=torch.float64)
     torch.testing.assert_close(shared_step([-4.0, 0, 0, 4], [0.0, 0, 0, 0]), expected)
+
+
+def test_each_image_has_a_field_of_its_own():
+    """Two images with three masks each, together and one by one."""
+    areas = torch.tensor([0.75, 0.5, 0.25], dtype=torch.float64)
+    start = areas.view(1, 3, 1, 1, 1).expand(2, 3, 1, 2, 4).clone()
+    gradients = torch.randn(2, 2, 3, 1, 2, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    together = SharedUpdate(start, areas, lr=0.2, steps=2)
+    alone = [SharedUpdate(start[i : i + 1], areas, lr=0.2, steps=2) for i in range(2)]
+    for gradient in gradients:
+        together.step(gradient, None)
+        for image, update in enumerate(alone):
+            update.step(gradient[image : image + 1], None)
+    torch.testing.assert_close(together.alpha, torch.cat([update.alpha for update in alone]))
+    torch.testing.assert_close(together.alpha.mean((2, 3, 4)), areas.expand(2, 3))
+    assert not torch.allclose(together.alpha[0], together.alpha[1])
