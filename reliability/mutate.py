@@ -44,7 +44,13 @@ HERE = Path(__file__).parent
 EXPLAINED = HERE / "equivalent_mutants.toml"
 RESULTS = HERE / "results" / "mutate.json"
 
-_CURVES = ["tests/test_metrics.py", "tests/test_protocols.py"]
+_CURVES = [
+    "tests/test_metrics.py",
+    "tests/test_protocols.py",
+    "tests/test_token_drop.py",
+    "tests/test_transformer_metrics.py",
+    "tests/test_first_hour_api.py",
+]
 TARGETS: dict[str, list[str]] = {
     "core/clipgrad.py": ["tests/test_clipgrad.py", "tests/test_pathway.py", "tests/test_holding.py"],
     "core/quantiles.py": ["tests/test_quantiles.py", "tests/test_device.py"],
