@@ -46,6 +46,12 @@ def require_ray():
     return ray
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """A busy machine may take longer than a minute to start a worker, of which a user is warned."""
+    monkeypatch.setattr(_ray, "_NO_ROOM_SECONDS", PATIENCE)
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Two nodes on this machine, with a CPU each, whose workers take notes of what they compute."""
@@ -218,7 +224,6 @@ def test_on_one_machine_it_is_reached_from_nowhere_else_and_ends_on_ctrl_c(many,
 # On a cluster
 
 
-@pytest.mark.filterwarnings("ignore:No worker has started")  # a busy machine takes longer than a minute for it
 def test_workers_that_die_or_hang_are_replaced(cluster, tmp_path):
     context = replace(context_of(tmp_path), retries=0, unit_timeout=5.0)
     units = [unit("dies"), unit("raises"), unit("sleeps"), *(unit(str(number)) for number in range(8))]

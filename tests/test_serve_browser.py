@@ -384,7 +384,7 @@ def test_nothing_serious_stands_in_anyones_way(visit):
     visitor.give(b"no photo")
     visitor.sees("The photo cannot be read")
     look(PHONE)
-    visitor.only("fei-vm")
+    visitor.only("fei-vm", "rise", "extremal-perturbation")  # minutes, which nobody waits for
     visitor.choose("nets.py:slow")
     visitor.run.click()
     visitor.page.get_by_alt_text("fei-vm: the map so far").wait_for()

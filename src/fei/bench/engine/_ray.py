@@ -288,7 +288,7 @@ class _Actors:
         elif self._no_room_since is not None and time.monotonic() - self._no_room_since >= _NO_ROOM_SECONDS:
             self._no_room_since = None
             warnings.warn(
-                f"No worker has started for {_NO_ROOM_SECONDS:g} s: the cluster has no room for "
+                f"No worker has started for {_NO_ROOM_SECONDS:g} s: the cluster is busy, or has no room for "
                 f"{self._needs['num_cpus']:g} CPUs and {self._needs['num_gpus']:g} GPUs each; see 'ray status'.",
                 stacklevel=2,
             )
