@@ -332,6 +332,18 @@ def test_the_recommendation_is_two_sentences():
         assert sentence.endswith(".")
 
 
+def test_what_was_not_measured_is_told_apart_from_what_cannot_be_told():
+    kinds = {"good": GOOD | {"seconds": 0.5, "gain": 0.25}}  # hardly better than a control
+    race = Simulation(kinds, 600, items=ITEMS[:6]).run().race
+    advice = recommend(race.measured, race.table, race.standing(), QUESTIONS, ITEMS[:6], race.left_out)
+    assert advice.sentences[1] == "6 images cannot tell whether it is better than every control."
+    race = Simulation(kinds, 60, pass_seconds=0.5, items=ITEMS[:6]).run().race
+    advice = recommend(race.measured, race.table, race.standing(), QUESTIONS, ITEMS[:6], race.left_out)
+    assert advice.sentences[1].startswith(
+        "There was no time to see whether it is better than every control, ranks the "
+    )
+
+
 def test_nothing_is_recommended_where_all_fail():
     race = Simulation({name: KINDS[name] for name in ("blind", "noise")}, 600).run().race
     advice = recommend(race.measured, race.table, race.standing(), QUESTIONS, ITEMS, race.left_out)

@@ -178,6 +178,13 @@ def test_a_method_that_was_not_measured_is_told_beside_the_table(browser, whole,
     for file, told in ((folder / "audit.html", False), (tmp_path / "audit.html", True)):
         with Visit(browser, file) as visit:
             assert ("rise is not in the table: not begun." in visit.text("#legend")) == told
+    many = ",".join(f'"m{number}":"not begun, for reason {number}"' for number in range(5))
+    (tmp_path / "audit.html").write_text(page.replace('"left_out":{}', f'"left_out":{{{many}}}'), "utf-8")
+    with Visit(browser, tmp_path / "audit.html") as visit:  # the reasons of many are folded away
+        assert "5 methods are not in the table (m0, m1, m2, m3, m4)" in visit.text("#legend")
+        assert "for reason 3" not in visit.text("#legend")
+        visit.page.locator("#schedule summary").click()
+        assert "for reason 3" in visit.text("#schedule")
 
 
 def test_the_explorer_has_the_photographs(browser, whole):

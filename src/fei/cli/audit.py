@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fei.auditing import Audit
 
 _JUNIT = "audit.junit.xml"
+_FEW = 3
 
 
 @opt.told
@@ -111,13 +112,20 @@ def _say_result(found: Audit, unmet: dict[str, str], subject: str | None, files:
     if rows:
         print_table(["method", *names, "per map", "images"], rows)
     say("✓ passes   ✗ fails   ? cannot tell with this many images   – does not apply")
-    for name, reason in found.left_out.items():
-        note(f"{name}: {reason}")
+    for line in _left_out(found.left_out):
+        note(line)
     for question, why in unmet.items():
         note(f"not met: {subject or 'the recommended method'}, {question}: {why}")
     say(f"{in_words(found.seconds)}, {found.computed} steps computed")
     for file in files.values():
         say(file)
+
+
+def _left_out(reasons: dict[str, str]) -> list[str]:
+    """A line for each of a few methods; of many only the names, since the report has the reasons."""
+    if len(reasons) <= _FEW:
+        return [f"{name}: {reason}" for name, reason in reasons.items()]
+    return [f"{len(reasons)} methods were not measured, the report says why: {', '.join(reasons)}"]
 
 
 def _cost(found: Audit, method: str) -> str:
