@@ -155,6 +155,8 @@ def test_the_report_opens_from_disk_and_asks_for_nothing_else(browser, whole, vi
         assert visit.page.locator("details[open]").count() == 0
         assert visit.page.locator("#apart a").get_attribute("href") == "explorer.html"
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+        table = visit.page.locator("#verdicts")  # all columns are seen at once
+        assert table.evaluate("each => each.parentElement.scrollWidth <= each.parentElement.clientWidth")
         assert serious_faults(visit.page) == {}
         assert [url for url in visit.requests if not url.startswith("data:")] == [f"file://{file}"]
 

@@ -62,7 +62,8 @@ def recommend(
     if best is None:
         return Recommendation(None, _nothing(standing, table, questions), by_question)
     passed, open_ = of(best, PASS), of(best, UNKNOWN)
-    n = max(table[best, question.name].n for question in questions)
+    counts = sorted({table[best, question.name].n for question in passed})
+    n = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     asked = sum(table[best, question.name].answer != NONE for question in questions)
     cost = measured.cost(best)
     how_long = "" if cost is None else f" and takes {short(cost)} per map"

@@ -22,7 +22,7 @@ function onClick(target, { method, question }) {
   choose({ cell: m === method && q === question ? null : [method, question] });
 }
 
-const seconds = (value) => (value === null ? "–" : value < 90 ? `${brief(value)} s` : `${Math.round(value / 60)} min`);
+const seconds = (value) => (value === null ? "–" : value < 90 ? `${Number(value.toPrecision(2))} s` : `${Math.round(value / 60)} min`);
 const several = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 const signed = (value) => value.toFixed(3).replace(/^-(?=0\.000$)/, "").replace("-", "−");
 const spread = ({ low, high }) => (low === null ? "–" : `${signed(low)} … ${signed(high)}`);
@@ -37,12 +37,15 @@ function buildHead() {
   $("remarks").hidden = !remarks.length;
 }
 
+/** A question as the head of its column; on a narrow screen its name, so that all columns are seen. */
+const headed = (title, name, kind) => h("th", { scope: "col", class: kind, title }, h("span", { class: "long" }, title), h("span", { class: "short" }, name));
+
 function buildTable() {
   const { questions, methods, recommended, network, data } = found;
   const right = network.right === null ? "" : ` The network is right on ${network.right} of the ${network.looked_at} that were looked at first.`;
   $("table-about").textContent = `${network.model} on images of ${data.spec} (${several(data.images, "image")}).${right}`;
   const head = h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "method"),
-    ...questions.map(({ title }) => h("th", { scope: "col" }, title)), h("th", { scope: "col", class: "number" }, "How long per map?")));
+    ...questions.map(({ title, name }) => headed(title, name)), headed("How long per map?", "time", "number")));
   const rows = methods.map((method) => {
     const dropped = found.dropped[method.name];
     const tag = method.name === recommended ? "recommended" : dropped ? "dropped early" : "";
