@@ -13,9 +13,10 @@ from fei.auditing.costs import Costs, passes
 from fei.auditing.measured import Measured
 from fei.auditing.questions import BY_NAME, CONTROLS, QUESTIONS, STEPS, named
 from fei.auditing.recommendation import disagreement, recommend
-from fei.auditing.run import budget_seconds
+from fei.auditing.run import _at_a_time, budget_seconds
 from fei.auditing.schedule import Race
 from fei.auditing.verdicts import judge
+from fei.bench import LocalEngine
 from fei.bench.units import BLACK_IMAGE, MAP, Outcome
 from fei.errors import InputError
 
@@ -141,6 +142,16 @@ def test_what_makes_the_maps_by_default_begins_before_others_that_are_hardly_che
         steps = Simulation(methods, budget).run().steps
         order = list(dict.fromkeys(step.method for step in steps if step.method not in CONTROLS))
         assert order[: len(expected)] == expected
+
+
+def test_the_race_knows_how_many_steps_are_computed_at_a_time():
+    assert [_at_a_time("local", 0), _at_a_time("local", 3), _at_a_time(LocalEngine(2), 0)] == [1, 3, 2]
+    assert _at_a_time("ray", 5) == 5
+
+
+def test_ray_takes_all_processors_where_nobody_says_how_many(monkeypatch):
+    monkeypatch.setattr("fei.auditing.run.usable_processors", lambda: 7)
+    assert [_at_a_time("ray", 0), _at_a_time("local", 0)] == [7, 1]
 
 
 def test_cheap_methods_come_first_and_slow_ones_are_told_what_they_need():

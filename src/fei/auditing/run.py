@@ -24,6 +24,7 @@ from fei.auditing.questions import CONTROLS, METRICS, PROTOCOL, QUESTIONS, STEPS
 from fei.auditing.recommendation import recommend
 from fei.auditing.result import Audit
 from fei.auditing.schedule import Race
+from fei.bench import RayEngine
 from fei.bench.engine.runner import resume, run
 from fei.bench.plan import Plan
 from fei.bench.plan.keys import attends, model_fingerprint
@@ -31,6 +32,7 @@ from fei.bench.store import MAPS, Store
 from fei.bench.units import BLACK_IMAGE, Outcome, Unit, storable
 from fei.common.device import choose_device
 from fei.common.files import prepare_folder
+from fei.common.machine import usable_processors
 from fei.data import Dataset, Item
 from fei.errors import InputError, ModelError
 from fei.methods import available, create, describe, is_control
@@ -125,7 +127,7 @@ def audit(
     race = _Driver(
         folder, plan, [storable(item.id) for item in items], chosen, questions, with_masks, seen,
         deadline=deadline, clock=clock, tell=say,
-        workers=max(1, workers),
+        workers=_at_a_time(engine, workers),
     )  # fmt: skip
     computed = race.drive(engine=engine, workers=workers, device=device)
     found = race.finish()
@@ -144,6 +146,13 @@ def budget_seconds(budget: str | float) -> float:
     if not 1 <= seconds <= 30 * 86400:
         raise InputError(f"The budget is '{budget}'; give a time from one second to 30 days, such as 90s, 10m or 1h.")
     return seconds
+
+
+def _at_a_time(engine: str | Engine, workers: int) -> int:
+    """How many steps are computed at a time; Ray takes all processors where nobody says how many."""
+    count = int(workers or getattr(engine, "workers", 0))
+    on_ray = engine == "ray" or isinstance(engine, RayEngine)
+    return count or (usable_processors() if on_ray else 1)
 
 
 class _Driver:
