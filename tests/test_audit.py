@@ -129,7 +129,7 @@ def test_scores_that_take_thrice_what_was_guessed_are_ready_all_the_same():
     ).run()
     assert done.race.table["better", "score"].answer == "pass"
     scores = [place for place, step in enumerate(done.steps) if step.name == "score"]
-    assert scores[0] < 15  # what it takes is seen before many methods are begun
+    assert scores[0] <= 6 * thresholds.FEWEST  # what it takes is seen before all methods have their quick answers
     survey = [place for place, step in enumerate(done.steps) if step.name == "survey"]
     assert len(survey) == thresholds.FEWEST
     assert scores[4 * thresholds.FEWEST] < survey[0]

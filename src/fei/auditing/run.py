@@ -23,7 +23,7 @@ from fei.auditing.page import write_report
 from fei.auditing.questions import CONTROLS, METRICS, PROTOCOL, QUESTIONS, STEPS, Question, named
 from fei.auditing.recommendation import recommend
 from fei.auditing.result import Audit
-from fei.auditing.schedule import Race
+from fei.auditing.schedule import UNFINISHED, Race
 from fei.bench import RayEngine
 from fei.bench.engine.runner import resume, run
 from fei.bench.plan import Plan
@@ -219,6 +219,12 @@ class _Driver:
         race.look()
         race.leave_out()
         if not race.begun and race.left_out:
+            for method, reason in race.left_out.items():
+                if reason.startswith(UNFINISHED):
+                    raise InputError(
+                        f"The budget was too short for a single method ({method}: {reason}); give the same command "
+                        "again, which goes on where this stopped, or a longer budget."
+                    )
             method, reason = next(iter(race.left_out.items()))
             raise ModelError(f"No method could be measured, {method} since {reason.rstrip('.')}; see to that first.")
         return race

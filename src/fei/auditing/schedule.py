@@ -25,6 +25,8 @@ from fei.progress import span
 
 _QUICK = ("map", "class", "weights")  # steps of the quick questions
 _LOOK_AGAIN = 1.0  # seconds between two looks at what is decided
+UNFINISHED = "not finished"
+"""How the reason begins for a method that has too few images for any answer."""
 
 
 @dataclass(frozen=True)
@@ -120,13 +122,13 @@ class Race(Standing):
         return step or self._best(set(self.begun))
 
     def _probe(self) -> Step | None:
-        """One score, early, so that it is known whether the others fit."""
-        if not self._warm or not self.begun or "score" not in self._steps or self.costs.known("score"):
+        """One score, once a first method has its quick answers, so that it is known whether the others fit."""
+        if "score" not in self._steps or self.costs.known("score") or all(map(self._rest, self.begun)):
             return None
         step = self._first(CONTROLS[0], "score", len(self.items))
         if step is None or any(each.name == "score" for each in self._under_way):
             return None
-        return step if self._in_time(self._rest(self.begun[0]) + self.costs.of(step.method, step.name)) else None
+        return step if self._fits([(step.method, step.name)]) else None
 
     def _best(self, scored: set[str]) -> Step | None:
         """The most urgent step that would be ready in time, with scores of some methods."""
@@ -160,9 +162,13 @@ class Race(Standing):
                     found[step] = None
             elif scored and self._left(method, "score"):  # nothing is won with a few
                 continue
-            elif unclear or (scored and method not in self.dropped and self.racing()):
+            elif unclear or (scored and method not in self.dropped and self._racing()):
                 found[step] = None
         return list(found)
+
+    def _racing(self) -> bool:
+        """Whether more than one method can still be recommended, one that will not be ready in time aside."""
+        return sum(each not in self.dropped and self._in_time(self._rest(each)) for each in self.begun) > 1
 
     def _next_of(self, method: str, question: Question) -> Step | None:
         """The first step of a question that is missing, image by image."""
@@ -301,7 +307,7 @@ class Race(Standing):
         for method in self.begun if quick else ():
             done = sum(self.measured.has(method, item, "map") for item in self.items)
             if done < thresholds.FEWEST:
-                self.left_out[method] = f"not finished, {done} of {thresholds.FEWEST} images: {self._needs(method)}"
+                self.left_out[method] = f"{UNFINISHED}, {done} of {thresholds.FEWEST} images: {self._needs(method)}"
 
     def _needs(self, method: str) -> str:
         seconds = span(self.first_round(method))
