@@ -74,8 +74,11 @@ def test_progress_says_what_has_been_decided(run):
 
 def test_requirements_are_kept_by_an_exit_code_and_a_junit_file(run, whole):
     *_, folder = whole
+    report = (folder / "audit.html").read_bytes()
     code, out, err = audit(run, "--require", "class,weights", "--method", "guided-backprop")
     assert code == 1
+    assert (folder / "audit.html").read_bytes() == report  # that of the whole audit
+    assert "/required.html" in out
     assert "not met: guided-backprop, class: hardly depends on the class" in err
     root = ElementTree.parse(folder / "audit.junit.xml").getroot()
     cases = {case.get("name"): [part.tag for part in case] for case in root.iter("testcase")}

@@ -57,22 +57,22 @@ def write_report(audit: Audit, classifier: Classifier, paths: Mapping[str, Path]
     """
     content = audit.document()
     shown, pages = _pictures(audit, classifier, paths)
-    explorer = bool(pages)
+    explorer = f"{'' if audit.stem == 'audit' else f'{audit.stem}-'}explorer.html" if pages else None
     payload = content | {
         "fei": __version__,
         "command": command(audit),
         "pictures": shown,
-        "explorer": "explorer.html" if explorer else None,
+        "explorer": explorer,
         "folder": str(audit.folder),
     }
     title = f"{audit.asked['spec']} · {_TITLE}"
     files: dict[str, bytes | str] = {
-        "audit.html": document(_PAGE, title, payload),
-        "audit.json": json.dumps(content, indent=2, allow_nan=False) + "\n",
-        "audit.md": markdown(audit),
+        f"{audit.stem}.html": document(_PAGE, title, payload),
+        f"{audit.stem}.json": json.dumps(content, indent=2, allow_nan=False) + "\n",
+        f"{audit.stem}.md": markdown(audit),
     }
-    if explorer:
-        files["explorer.html"] = explorer_html(pages, title=f"{title}, photographs")
+    if explorer is not None:
+        files[explorer] = explorer_html(pages, title=f"{title}, photographs")
     write_files(audit.folder, files, what="report")
 
 

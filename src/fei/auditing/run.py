@@ -335,9 +335,5 @@ def _written(
     write_report(found, classifier, {storable(item.id): item.path for item in items})
     if not asked["require"]:
         options = asked["options"].get(advice.method, {}) if advice.method else {}
-        remember(
-            Remembered(
-                fingerprint, advice.method, options, advice.sentences, str((folder / "audit.html").resolve()), finished
-            )
-        )
+        remember(Remembered(fingerprint, advice.method, options, advice.sentences, str(found.page.resolve()), finished))
     return replace(found, seconds=clock() - started)

@@ -82,7 +82,7 @@ def audit(
     except KeyboardInterrupt as error:
         raise Interrupted("Interrupted; what was measured is kept, and the same command goes on with it.") from error
     subject = None if asked is None or method is None else next(iter(asked))
-    files = {"report": found.page, "data": found.folder / "audit.json", "text": found.folder / "audit.md"}
+    files = {"report": found.page, "data": found.page.with_suffix(".json"), "text": found.page.with_suffix(".md")}
     if require is not None:
         files["junit"] = write_file(found.folder / _JUNIT, junit(found, subject), what="JUnit report")
     unmet = found.unmet(subject) if require is not None else {}
