@@ -11,6 +11,7 @@ from scipy import stats
 from fei.auditing import thresholds
 from fei.auditing.costs import Costs, passes
 from fei.auditing.measured import Measured
+from fei.auditing.page import _shares
 from fei.auditing.questions import BY_NAME, CONTROLS, QUESTIONS, STEPS, named
 from fei.auditing.recommendation import disagreement, recommend
 from fei.auditing.run import _at_a_time, budget_seconds
@@ -361,6 +362,15 @@ def test_nothing_is_recommended_where_all_fail():
     assert advice.method is None
     assert "None of the methods" in advice.sentences[0]
     assert "The nearest is blind, which hardly depends on the class" in advice.sentences[1]
+
+
+def test_the_worst_case_is_that_of_the_smallest_share_of_the_score():
+    found = Measured()
+    for item, gain, score in zip(ITEMS, [0.3, 0.1, 0.2], [0.9, 0.12, 0.8], strict=False):
+        found.scores["m", item] |= {"insertion": gain, "deletion": 0.0, "probability": score}
+    shares = _shares(found, "m", ITEMS[:3])
+    assert min(shares, key=shares.get) == ITEMS[2]  # a quarter of its score; .1 is most of .12
+    assert shares[ITEMS[2]] == pytest.approx(0.25)
 
 
 def test_maps_that_are_alike_do_not_disagree():

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fei import __version__
+from fei.auditing.measured import Measured
 from fei.auditing.questions import PROTOCOL
 from fei.auditing.recommendation import disagreement
 from fei.auditing.result import Audit
@@ -92,9 +93,9 @@ def _pictures(
     common = [item for item in audit.items if all((method, item) in maps for method in chosen)] if chosen else []
     apart = {item: disagreement([maps[method, item] for method in chosen]) for item in common if len(chosen) > 1}
     picked = [(item, "disagree", apart[item]) for item in sorted(apart, key=lambda item: -apart[item])[:_MOST_SHOWN]]
-    if audit.recommended is not None and (gains := audit.measured.gains(audit.recommended, common)):
-        worst = min(gains, key=lambda item: gains[item])
-        picked.append((worst, "worst", gains[worst]))
+    if audit.recommended is not None and (shares := _shares(audit.measured, audit.recommended, common)):
+        worst = min(shares, key=lambda item: shares[item])
+        picked.append((worst, "worst", shares[worst]))
     options = audit.asked["options"]
     made = {method: create(method, **options.get(method, {})) for method in chosen}
     inquiry = Inquiry(classifier, made, audit.asked["seed"], protocol=get(PROTOCOL))
@@ -109,6 +110,12 @@ def _pictures(
             pages.append(inquiry.shown(seen, [_panel(audit, method, item, maps) for method in chosen]))
         found.append(_picture(audit, item, why, value, seen, {method: maps[method, item] for method in chosen}))
     return found, pages
+
+
+def _shares(measured: Measured, method: str, items: Sequence[str]) -> dict[str, float]:
+    """Insertion − deletion by image, as a share of the photograph's score."""
+    scores = {item: measured.scores[method, item].get("probability", 0.0) for item in items}
+    return {item: gain / scores[item] for item, gain in measured.gains(method, items).items() if scores[item] > 0}
 
 
 def _shown_methods(audit: Audit) -> list[str]:

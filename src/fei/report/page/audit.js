@@ -105,7 +105,7 @@ function buildPictures() {
   $("apart-pictures").replaceChildren(...apart.map((each) => strip(each, `Apart by ${each.value.toFixed(2)} (0: alike, 1: unrelated)`)));
   $("worst-title").textContent = `The worst case of ${found.recommended}`;
   $("worst-about").textContent = "The photograph on which its first pixels carry least of the score.";
-  $("worst-pictures").replaceChildren(...worst.map((each) => strip(each, `insertion − deletion ${signed(each.value)}`)));
+  $("worst-pictures").replaceChildren(...worst.map((each) => strip(each, `insertion − deletion is ${percent(each.value)} of the score`)));
 }
 
 function buildFolded() {
