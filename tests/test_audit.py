@@ -89,7 +89,7 @@ class Simulation:
             kind = self.methods.get(step.method, CONTROL)
             maps = {"map": 2, "class": 2, "weights": 1, "black": 1}.get(step.name, 0)
             rows = {"score": 22, "survey": 18, "weights": 6, "map": 2}.get(step.name, 0)
-            spent = maps * kind.get("seconds", 0.1) + rows * self.row * self.pass_seconds
+            spent = maps * kind.get("really", kind.get("seconds", 0.1)) + rows * self.row * self.pass_seconds
             self.now += spent * self.draw.uniform(0.8, 1.25)
             came = outcome(step.method, step.item, step.name, kind, self.draw)
             self.measured.add(came)
@@ -143,6 +143,13 @@ def test_what_makes_the_maps_by_default_begins_before_others_that_are_hardly_che
         steps = Simulation(methods, budget).run().steps
         order = list(dict.fromkeys(step.method for step in steps if step.method not in CONTROLS))
         assert order[: len(expected)] == expected
+
+
+def test_a_method_that_turns_out_slow_does_not_crowd_out_the_scores_of_others():
+    methods = {"good": GOOD | {"seconds": 0.1}, "fei": GOOD | {"seconds": 4.0, "really": 17.0}}
+    done = Simulation(methods, 600, pass_seconds=0.25).run()
+    assert done.images("fei")  # it was begun
+    assert done.race.table["good", "score"].answer == "pass"
 
 
 def test_the_race_knows_how_many_steps_are_computed_at_a_time():

@@ -195,8 +195,8 @@ class Race(Standing):
     def _urgency(self, step: Step, order: dict[str, int]) -> tuple[int, ...]:
         """First steps first; then what is open of those that can still be recommended; the dropped ones last."""
         level = self._level(step)
-        late = int(step.method in self.dropped or (level == 0 and not self._in_time(self._rest(step.method))))
         scored = 2 * int(step.name in ("score", "black"))
+        late = int(step.method in self.dropped or (level == 0 and self._too_slow(step.method, bool(scored))))
         place = int(step.item) if step.name == "black" else self._place[step.item]
         if level == 0:
             # all images of a method for the quick questions; image by image for the scores, which are compared
@@ -205,6 +205,12 @@ class Race(Standing):
         asked = [question.name for question in self.questions if step.name in question.steps]
         decided = int(all(self.sure.get((step.method, each), OPEN).answer != UNKNOWN for each in asked))
         return (late, 1 + decided, level, order[step.method], place, scored)
+
+    def _too_slow(self, method: str, scored: bool) -> bool:
+        """Whether a method's quick questions would not be ready, or crowd out the first scores of those that are."""
+        rest = self._rest(method)
+        ready = [each for each in self.begun if each not in self.dropped and not self._rest(each)]
+        return not self._in_time(rest) or bool(not scored and ready and not self._leaves_scores(rest, 0.0, ready))
 
     def _with_controls(self, step: Step) -> list[Step]:
         """A score is worth something beside those of the controls on the same image, which come first."""
@@ -267,7 +273,8 @@ class Race(Standing):
         """Begin methods as long as their quick questions fit into a share of the budget and leave time for scores."""
         for method in tuple(self._waiting):
             quick = sum(self._rest(each) for each in self.begun) + self.first_round(method, scores=False)
-            early = self._in_time(quick, thresholds.BREADTH.value) and self._leaves_scores(method, quick)
+            without, with_it = quick - self.first_round(method, scores=False), [*self.begun, method]
+            early = self._in_time(quick, thresholds.BREADTH.value) and self._leaves_scores(quick, without, with_it)
             if early or (not self._begun and self._in_time(quick)):
                 self._begin(method)
 
@@ -275,14 +282,13 @@ class Race(Standing):
         self._waiting.remove(method)
         self._begun.append(method)
 
-    def _leaves_scores(self, method: str, quick: float) -> bool:
-        """Whether a further method leaves time for the first scores of all, or not even those of one method fit."""
+    def _leaves_scores(self, quick: float, without: float, methods: Sequence[str]) -> bool:
+        """Whether so many seconds leave time for the first scores of methods, or one's would not fit without them."""
         if "score" not in self._steps:
             return True
         score = self.costs.of("", "score")
         controls = sum(self._left(control, "score") for control in CONTROLS) * score
-        of_all = sum(self._left(each, "score") for each in (*self.begun, method)) * score
-        without = quick - self.first_round(method, scores=False)
+        of_all = sum(self._left(each, "score") for each in methods) * score
         return self._in_time(quick + controls + of_all) or not self._in_time(
             without + controls + thresholds.FEWEST * score
         )
