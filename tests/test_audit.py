@@ -131,6 +131,8 @@ def test_scores_that_take_thrice_what_was_guessed_are_ready_all_the_same():
     assert done.race.table["better", "score"].answer == "pass"
     scores = [place for place, step in enumerate(done.steps) if step.name == "score"]
     assert scores[0] <= 6 * thresholds.FEWEST  # what it takes is seen before all methods have their quick answers
+    first = [step.method for step in done.steps if step.name == "score" and step.method not in CONTROLS]
+    assert len(set(first[: thresholds.FEWEST])) == 1  # one method has an answer before the next is scored
     survey = [place for place, step in enumerate(done.steps) if step.name == "survey"]
     assert len(survey) == thresholds.FEWEST
     assert scores[4 * thresholds.FEWEST] < survey[0]

@@ -199,9 +199,9 @@ class Race(Standing):
         late = int(step.method in self.dropped or (level == 0 and self._too_slow(step.method, bool(scored))))
         place = int(step.item) if step.name == "black" else self._place[step.item]
         if level == 0:
-            # all images of a method for the quick questions; image by image for the scores, which are compared
-            rest = (place, self._begun.index(step.method)) if scored else (self._begun.index(step.method), place)
-            return (late, 0, scored, *rest)
+            # all images of a method, so that it has answers where time runs short; the scores of the best first
+            turn = order[step.method] if scored else self._begun.index(step.method)
+            return (late, 0, scored, turn, place)
         asked = [question.name for question in self.questions if step.name in question.steps]
         decided = int(all(self.sure.get((step.method, each), OPEN).answer != UNKNOWN for each in asked))
         return (late, 1 + decided, level, order[step.method], place, scored)
