@@ -11,11 +11,13 @@ from scipy import stats
 from fei.auditing import thresholds
 from fei.auditing.costs import Costs, passes
 from fei.auditing.measured import Measured
+from fei.auditing.page import _shares
 from fei.auditing.questions import BY_NAME, CONTROLS, QUESTIONS, STEPS, named
 from fei.auditing.recommendation import disagreement, recommend
-from fei.auditing.run import budget_seconds
+from fei.auditing.run import _at_a_time, budget_seconds
 from fei.auditing.schedule import Race
 from fei.auditing.verdicts import judge
+from fei.bench import LocalEngine
 from fei.bench.units import BLACK_IMAGE, MAP, Outcome
 from fei.errors import InputError
 
@@ -66,9 +68,11 @@ def outcome(method, item, step, kind, draw):
 class Simulation:
     """A race on a clock of its own; what steps take is drawn around what they should."""
 
-    def __init__(self, methods, budget, *, measured=None, pass_seconds=0.02, seed=0, items=ITEMS, questions=QUESTIONS):
+    def __init__(
+        self, methods, budget, *, measured=None, pass_seconds=0.02, seed=0, items=ITEMS, questions=QUESTIONS, row=1.0
+    ):
         self.now, self.draw, self.steps, self.methods = 0.0, random.Random(seed), [], methods
-        self.pass_seconds = pass_seconds
+        self.pass_seconds, self.row = pass_seconds, row  # a row of many takes longer than one by itself by this factor
         self.measured = measured or Measured()
         costs = Costs(pass_seconds, {name: {} for name in methods}, self.measured)
         costs._passes |= {name: kind["seconds"] / pass_seconds for name, kind in methods.items() if "seconds" in kind}
@@ -85,7 +89,7 @@ class Simulation:
             kind = self.methods.get(step.method, CONTROL)
             maps = {"map": 2, "class": 2, "weights": 1, "black": 1}.get(step.name, 0)
             rows = {"score": 22, "survey": 18, "weights": 6, "map": 2}.get(step.name, 0)
-            spent = maps * kind.get("seconds", 0.1) + rows * self.pass_seconds
+            spent = maps * kind.get("really", kind.get("seconds", 0.1)) + rows * self.row * self.pass_seconds
             self.now += spent * self.draw.uniform(0.8, 1.25)
             came = outcome(step.method, step.item, step.name, kind, self.draw)
             self.measured.add(came)
@@ -107,10 +111,57 @@ def test_the_budget_is_kept_and_used(budget, seed):
     assert done.now <= 1.02 * budget
     race = done.race
     unclear = [name for name in race.begun for q in QUESTIONS if race.sure[name, q.name].answer == "unknown"]
-    if not race.left_out:  # all were begun: either all is clear, or the time is used
-        assert not unclear or done.now >= 0.8 * budget
-    else:  # what was not begun would not have been ready
-        assert done.now + race.first_round("slow", scores=False) > budget
+    assert done.now >= 0.85 * budget or not (unclear or race.left_out)  # else all is clear
+
+
+@pytest.mark.parametrize("budget", [60, 120, 600])
+@pytest.mark.parametrize("pass_seconds", [0.1, 0.2, 0.5])
+def test_time_in_which_nothing_more_can_be_decided_is_used_for_a_later_audit(budget, pass_seconds):
+    methods = {name: KINDS[name] for name in ("good", "blind", "slow")}
+    first = Simulation(methods, budget, pass_seconds=pass_seconds, row=2.0).run()
+    assert 0.85 * budget <= first.now <= 1.05 * budget
+    second = Simulation(methods, 600, pass_seconds=pass_seconds, row=2.0, measured=first.measured).run()
+    assert not set(first.steps) & set(second.steps)
+
+
+def test_scores_that_take_thrice_what_was_guessed_are_ready_all_the_same():
+    done = Simulation(
+        {name: KINDS[name] for name in ("good", "better", "blind")}, 120, pass_seconds=0.03, row=3.0
+    ).run()
+    assert done.race.table["better", "score"].answer == "pass"
+    scores = [place for place, step in enumerate(done.steps) if step.name == "score"]
+    assert scores[0] <= 6 * thresholds.FEWEST  # what it takes is seen before all methods have their quick answers
+    first = [step.method for step in done.steps if step.name == "score" and step.method not in CONTROLS]
+    assert len(set(first[: thresholds.FEWEST])) == 1  # one method has an answer before the next is scored
+    survey = [place for place, step in enumerate(done.steps) if step.name == "survey"]
+    assert len(survey) == thresholds.FEWEST
+    assert scores[4 * thresholds.FEWEST] < survey[0]
+
+
+def test_what_makes_the_maps_by_default_begins_before_others_that_are_hardly_cheaper():
+    kinds = {"a": 0.2, "b": 1.5, "fei": 5.0, "c": 6.0}
+    methods = {name: GOOD | {"seconds": seconds} for name, seconds in kinds.items()}
+    for budget, expected in ((600, ["a", "fei", "b", "c"]), (60, ["a", "b"])):
+        steps = Simulation(methods, budget).run().steps
+        order = list(dict.fromkeys(step.method for step in steps if step.method not in CONTROLS))
+        assert order[: len(expected)] == expected
+
+
+def test_a_method_that_turns_out_slow_does_not_crowd_out_the_scores_of_others():
+    methods = {"good": GOOD | {"seconds": 0.1}, "fei": GOOD | {"seconds": 4.0, "really": 17.0}}
+    done = Simulation(methods, 600, pass_seconds=0.25).run()
+    assert done.images("fei")  # it was begun
+    assert done.race.table["good", "score"].answer == "pass"
+
+
+def test_the_race_knows_how_many_steps_are_computed_at_a_time():
+    assert [_at_a_time("local", 0), _at_a_time("local", 3), _at_a_time(LocalEngine(2), 0)] == [1, 3, 2]
+    assert _at_a_time("ray", 5) == 5
+
+
+def test_ray_takes_all_processors_where_nobody_says_how_many(monkeypatch):
+    monkeypatch.setattr("fei.auditing.run.usable_processors", lambda: 7)
+    assert [_at_a_time("ray", 0), _at_a_time("local", 0)] == [7, 1]
 
 
 def test_cheap_methods_come_first_and_slow_ones_are_told_what_they_need():
@@ -122,7 +173,6 @@ def test_cheap_methods_come_first_and_slow_ones_are_told_what_they_need():
 
 def test_with_little_time_there_are_at_least_the_quick_answers():
     done = Simulation({name: KINDS[name] for name in ("good", "blind")}, 60, pass_seconds=0.2).run()
-    assert sum(step.name == "score" for step in done.steps) <= 1  # a try, to see whether the others fit
     answers = {name: done.race.table["good", name].answer for name in BY_NAME}
     assert answers["class"] == answers["weights"] == answers["seed"] == "pass"
     assert answers["score"] == "unknown"
@@ -141,7 +191,6 @@ def test_who_fails_is_dropped_and_goes_on_last():
     scored = [place for place, step in enumerate(done.steps) if (step.method, step.name) == ("blind", "score")]
     assert scored
     assert all(place > last_of_good for place in scored)
-    assert done.images("blind") <= done.images("good")
 
 
 def test_who_is_worse_and_no_quicker_is_dropped():
@@ -161,7 +210,7 @@ def test_what_is_clear_is_not_measured_on():
 def test_what_is_there_from_before_is_not_computed_again():
     methods = {name: KINDS[name] for name in ("good", "blind", "slow")}
     first = Simulation(methods, 60).run()
-    second = Simulation(methods, 600, measured=first.measured).run()
+    second = Simulation(methods, 900, measured=first.measured).run()
     assert second.steps
     assert not set(first.steps) & set(second.steps)
     assert second.race.table["slow", "class"].answer == "pass"
@@ -304,12 +353,33 @@ def test_the_recommendation_is_two_sentences():
         assert sentence.endswith(".")
 
 
+def test_what_was_not_measured_is_told_apart_from_what_cannot_be_told():
+    kinds = {"good": GOOD | {"seconds": 0.5, "gain": 0.25}}  # hardly better than a control
+    race = Simulation(kinds, 600, items=ITEMS[:6]).run().race
+    advice = recommend(race.measured, race.table, race.standing(), QUESTIONS, ITEMS[:6], race.left_out)
+    assert advice.sentences[1] == "6 images cannot tell whether it is better than every control."
+    race = Simulation(kinds, 60, pass_seconds=0.5, items=ITEMS[:6]).run().race
+    advice = recommend(race.measured, race.table, race.standing(), QUESTIONS, ITEMS[:6], race.left_out)
+    assert advice.sentences[1].startswith(
+        "There was no time to see whether it is better than every control, ranks the "
+    )
+
+
 def test_nothing_is_recommended_where_all_fail():
     race = Simulation({name: KINDS[name] for name in ("blind", "noise")}, 600).run().race
     advice = recommend(race.measured, race.table, race.standing(), QUESTIONS, ITEMS, race.left_out)
     assert advice.method is None
     assert "None of the methods" in advice.sentences[0]
     assert "The nearest is blind, which hardly depends on the class" in advice.sentences[1]
+
+
+def test_the_worst_case_is_that_of_the_smallest_share_of_the_score():
+    found = Measured()
+    for item, gain, score in zip(ITEMS, [0.3, 0.1, 0.2], [0.9, 0.12, 0.8], strict=False):
+        found.scores["m", item] |= {"insertion": gain, "deletion": 0.0, "probability": score}
+    shares = _shares(found, "m", ITEMS[:3])
+    assert min(shares, key=shares.get) == ITEMS[2]  # a quarter of its score; .1 is most of .12
+    assert shares[ITEMS[2]] == pytest.approx(0.25)
 
 
 def test_maps_that_are_alike_do_not_disagree():
@@ -342,12 +412,14 @@ def test_questions_by_name():
 def test_costs_are_guessed_then_learned():
     measured = Measured()
     costs = Costs(0.1, {"fei": {"steps": 10}, "gradcam": {}}, measured)
-    assert passes("fei", {}) == 303
-    assert costs.of_map("fei") == pytest.approx(15.15)
-    assert costs.of("gradcam", "class") == pytest.approx(0.6)
-    costs.learn("gradcam", "class", 1.2)  # twice as long as was guessed
-    assert costs.of("gradcam", "class") == pytest.approx(1.2)
-    assert costs.of_map("fei") == pytest.approx(30.3)
+    assert passes("fei", {}) == 202
+    assert passes("liftcam", {}) < 10 < passes("iia", {}) < 200  # by what they took on SqueezeNet, docs/methods.md
+    assert passes("fgvce", {}) >= 1000
+    assert costs.of_map("fei") == pytest.approx(10.1)
+    assert costs.of("gradcam", "class") == pytest.approx(0.4)
+    costs.learn("gradcam", "class", 0.8)  # twice as long as was guessed
+    assert costs.of("gradcam", "class") == pytest.approx(0.8)
+    assert costs.of_map("fei") == pytest.approx(20.2)
 
 
 def test_every_limit_has_a_reason():

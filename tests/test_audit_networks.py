@@ -150,6 +150,14 @@ def computed(monkeypatch):
     return seen
 
 
+def test_a_budget_that_ends_within_the_first_method_is_no_loss(nets, tmp_path, computed):
+    with pytest.raises(InputError, match=r"\(gradcam: not finished, \d of 5 images: .*\); give the same command again"):
+        audit(nets, "seeing", tmp_path, ["gradcam"], clock=lambda: 0.0 if len(computed) < 9 else 1e4)
+    found = audit(nets, "seeing", tmp_path, ["gradcam"], require="class,weights,seed")
+    assert answers(found, "gradcam")["seed"] == "pass"
+    assert len(set(computed)) == len(computed)
+
+
 def test_nothing_is_computed_twice(nets, tmp_path, computed):
     """Also not after Ctrl-C, with other methods, or with a longer budget."""
 

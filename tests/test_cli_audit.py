@@ -74,8 +74,11 @@ def test_progress_says_what_has_been_decided(run):
 
 def test_requirements_are_kept_by_an_exit_code_and_a_junit_file(run, whole):
     *_, folder = whole
+    report = (folder / "audit.html").read_bytes()
     code, out, err = audit(run, "--require", "class,weights", "--method", "guided-backprop")
     assert code == 1
+    assert (folder / "audit.html").read_bytes() == report  # that of the whole audit
+    assert "/required.html" in out
     assert "not met: guided-backprop, class: hardly depends on the class" in err
     root = ElementTree.parse(folder / "audit.junit.xml").getroot()
     cases = {case.get("name"): [part.tag for part in case] for case in root.iter("testcase")}
@@ -155,6 +158,8 @@ def test_the_report_opens_from_disk_and_asks_for_nothing_else(browser, whole, vi
         assert visit.page.locator("details[open]").count() == 0
         assert visit.page.locator("#apart a").get_attribute("href") == "explorer.html"
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+        table = visit.page.locator("#verdicts")  # all columns are seen at once
+        assert table.evaluate("each => each.parentElement.scrollWidth <= each.parentElement.clientWidth")
         assert serious_faults(visit.page) == {}
         assert [url for url in visit.requests if not url.startswith("data:")] == [f"file://{file}"]
 
@@ -178,6 +183,13 @@ def test_a_method_that_was_not_measured_is_told_beside_the_table(browser, whole,
     for file, told in ((folder / "audit.html", False), (tmp_path / "audit.html", True)):
         with Visit(browser, file) as visit:
             assert ("rise is not in the table: not begun." in visit.text("#legend")) == told
+    many = ",".join(f'"m{number}":"not begun, for reason {number}"' for number in range(5))
+    (tmp_path / "audit.html").write_text(page.replace('"left_out":{}', f'"left_out":{{{many}}}'), "utf-8")
+    with Visit(browser, tmp_path / "audit.html") as visit:  # the reasons of many are folded away
+        assert "5 methods are not in the table (m0, m1, m2, m3, m4)" in visit.text("#legend")
+        assert "for reason 3" not in visit.text("#legend")
+        visit.page.locator("#schedule summary").click()
+        assert "for reason 3" in visit.text("#schedule")
 
 
 def test_the_explorer_has_the_photographs(browser, whole):

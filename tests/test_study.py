@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -29,6 +30,7 @@ from studies._verdicts import (  # noqa: E402
     rate_difference,
     verdict,
 )
+from studies.audit import beside  # noqa: E402
 from studies.flagship import page as flagship  # noqa: E402
 from studies.l2_penalty import L2Penalty  # noqa: E402
 from studies.own_methods import FewerChannels, OtherReference  # noqa: E402
@@ -500,3 +502,16 @@ def test_shuffled_components_keep_their_sizes_and_leave_their_places() -> None:
 def test_borders_by_hand() -> None:
     mask = np.array([[1, 0, 0], [1, 1, 0]], dtype=bool)
     assert fragmentation.borders(mask) == pytest.approx(3 / 7)
+
+
+def test_audits_are_put_beside_the_numbers_of_the_flagship():
+    """As docs/flagship.md has them: ρ between seeds 1.00, with a random class .13, Grad-CAM on EfficientNet-Lite0."""
+    found = beside.study(beside.FILES["efficientnet_lite0"])["gradcam", "class"]
+    assert (found.answer, found.n, round(found.mean, 2)) == ("pass", 16, 0.87)
+    cells = {name: {"mark": "✓", "mean": 1.0, "low": 0.5, "high": 1.5, "n": 5} for name in ("class", "weights", "seed")}
+    cells |= {name: {"mark": "?", "mean": None, "low": None, "high": None, "n": 0} for name in ("controls", "inside")}
+    audit = {"network": {"model": "zoo.py:squeezenet"}, "methods": [{"name": "gradcam", "answers": cells}]}
+    rows = list(beside.compared(audit))
+    assert [row[:3] for row in rows] == [["squeezenet", "`gradcam`", name] for name in ("class", "weights", "seed")]
+    assert rows[0][3] == "✓ 1.00 [0.50, 1.50], 5"
+    assert re.fullmatch(r"✓ 0\.72 \[.*\], 16", rows[0][4])  # 1 − .28

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fei import __version__
+from fei.auditing.measured import Measured
 from fei.auditing.questions import PROTOCOL
 from fei.auditing.recommendation import disagreement
 from fei.auditing.result import Audit
@@ -57,22 +58,22 @@ def write_report(audit: Audit, classifier: Classifier, paths: Mapping[str, Path]
     """
     content = audit.document()
     shown, pages = _pictures(audit, classifier, paths)
-    explorer = bool(pages)
+    explorer = f"{'' if audit.stem == 'audit' else f'{audit.stem}-'}explorer.html" if pages else None
     payload = content | {
         "fei": __version__,
         "command": command(audit),
         "pictures": shown,
-        "explorer": "explorer.html" if explorer else None,
+        "explorer": explorer,
         "folder": str(audit.folder),
     }
     title = f"{audit.asked['spec']} · {_TITLE}"
     files: dict[str, bytes | str] = {
-        "audit.html": document(_PAGE, title, payload),
-        "audit.json": json.dumps(content, indent=2, allow_nan=False) + "\n",
-        "audit.md": markdown(audit),
+        f"{audit.stem}.html": document(_PAGE, title, payload),
+        f"{audit.stem}.json": json.dumps(content, indent=2, allow_nan=False) + "\n",
+        f"{audit.stem}.md": markdown(audit),
     }
-    if explorer:
-        files["explorer.html"] = explorer_html(pages, title=f"{title}, photographs")
+    if explorer is not None:
+        files[explorer] = explorer_html(pages, title=f"{title}, photographs")
     write_files(audit.folder, files, what="report")
 
 
@@ -92,9 +93,9 @@ def _pictures(
     common = [item for item in audit.items if all((method, item) in maps for method in chosen)] if chosen else []
     apart = {item: disagreement([maps[method, item] for method in chosen]) for item in common if len(chosen) > 1}
     picked = [(item, "disagree", apart[item]) for item in sorted(apart, key=lambda item: -apart[item])[:_MOST_SHOWN]]
-    if audit.recommended is not None and (gains := audit.measured.gains(audit.recommended, common)):
-        worst = min(gains, key=lambda item: gains[item])
-        picked.append((worst, "worst", gains[worst]))
+    if audit.recommended is not None and (shares := _shares(audit.measured, audit.recommended, common)):
+        worst = min(shares, key=lambda item: shares[item])
+        picked.append((worst, "worst", shares[worst]))
     options = audit.asked["options"]
     made = {method: create(method, **options.get(method, {})) for method in chosen}
     inquiry = Inquiry(classifier, made, audit.asked["seed"], protocol=get(PROTOCOL))
@@ -109,6 +110,12 @@ def _pictures(
             pages.append(inquiry.shown(seen, [_panel(audit, method, item, maps) for method in chosen]))
         found.append(_picture(audit, item, why, value, seen, {method: maps[method, item] for method in chosen}))
     return found, pages
+
+
+def _shares(measured: Measured, method: str, items: Sequence[str]) -> dict[str, float]:
+    """Insertion − deletion by image, as a share of the photograph's score."""
+    scores = {item: measured.scores[method, item].get("probability", 0.0) for item in items}
+    return {item: gain / scores[item] for item, gain in measured.gains(method, items).items() if scores[item] > 0}
 
 
 def _shown_methods(audit: Audit) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fei.auditing import thresholds
 from fei.auditing.costs import short
 from fei.auditing.measured import Measured
 from fei.auditing.questions import Question
@@ -61,7 +62,8 @@ def recommend(
     if best is None:
         return Recommendation(None, _nothing(standing, table, questions), by_question)
     passed, open_ = of(best, PASS), of(best, UNKNOWN)
-    n = max(table[best, question.name].n for question in questions)
+    counts = sorted({table[best, question.name].n for question in passed})
+    n = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     asked = sum(table[best, question.name].answer != NONE for question in questions)
     cost = measured.cost(best)
     how_long = "" if cost is None else f" and takes {short(cost)} per map"
@@ -83,8 +85,11 @@ def _besides(
         return [question for question in questions if table[method, question.name].answer == FAIL]
 
     parts = [f"it {_joined([question.fails for question in failed(best)])}"] if failed(best) else []
-    if open_:
-        parts.append(f"this many images cannot tell whether it {_joined([question.passes for question in open_])}")
+    counts = {question.passes: table[best, question.name].n for question in open_}
+    if few := [words for words, n in counts.items() if n < thresholds.FEWEST]:
+        parts.append(f"there was no time to see whether it {_joined(few)}")
+    if unclear := [words for words, n in counts.items() if n >= thresholds.FEWEST]:
+        parts.append(f"{max(counts.values())} images cannot tell whether it {_joined(unclear)}")
     failing = [method for method in standing if any(question.essential for question in failed(method))]
     if failing:
         worst = failing[-1]

@@ -44,7 +44,7 @@ class Audit:
     Examples:
         >>> found = fei.audit("net.py:net", "imagefolder:classes", methods=["gradcam", "random"], require="class")
         >>> found.page.name, sorted(found.methods)
-        ('audit.html', ['gradcam', 'random'])
+        ('required.html', ['gradcam', 'random'])
     """
 
     recommended: str | None
@@ -70,9 +70,14 @@ class Audit:
         return f"Audit({self.asked['spec']!r}, recommended {self.recommended!r}, {len(self.methods)} methods)"
 
     @property
+    def stem(self) -> str:
+        """How its files are called: one with requirements leaves the report of the whole audit as it is."""
+        return "required" if self.asked["require"] else "audit"
+
+    @property
     def page(self) -> Path:
         """The report."""
-        return self.folder / "audit.html"
+        return self.folder / f"{self.stem}.html"
 
     def verdict(self, method: str, question: str) -> Verdict:
         """The answer to a question about a method.

@@ -23,7 +23,8 @@ from fei.auditing.page import write_report
 from fei.auditing.questions import CONTROLS, METRICS, PROTOCOL, QUESTIONS, STEPS, Question, named
 from fei.auditing.recommendation import recommend
 from fei.auditing.result import Audit
-from fei.auditing.schedule import Race
+from fei.auditing.schedule import UNFINISHED, Race
+from fei.bench import RayEngine
 from fei.bench.engine.runner import resume, run
 from fei.bench.plan import Plan
 from fei.bench.plan.keys import attends, model_fingerprint
@@ -31,6 +32,7 @@ from fei.bench.store import MAPS, Store
 from fei.bench.units import BLACK_IMAGE, Outcome, Unit, storable
 from fei.common.device import choose_device
 from fei.common.files import prepare_folder
+from fei.common.machine import usable_processors
 from fei.data import Dataset, Item
 from fei.errors import InputError, ModelError
 from fei.methods import available, create, describe, is_control
@@ -125,7 +127,7 @@ def audit(
     race = _Driver(
         folder, plan, [storable(item.id) for item in items], chosen, questions, with_masks, seen,
         deadline=deadline, clock=clock, tell=say,
-        workers=max(1, workers),
+        workers=_at_a_time(engine, workers),
     )  # fmt: skip
     computed = race.drive(engine=engine, workers=workers, device=device)
     found = race.finish()
@@ -144,6 +146,13 @@ def budget_seconds(budget: str | float) -> float:
     if not 1 <= seconds <= 30 * 86400:
         raise InputError(f"The budget is '{budget}'; give a time from one second to 30 days, such as 90s, 10m or 1h.")
     return seconds
+
+
+def _at_a_time(engine: str | Engine, workers: int) -> int:
+    """How many steps are computed at a time; Ray takes all processors where nobody says how many."""
+    count = int(workers or getattr(engine, "workers", 0))
+    on_ray = engine == "ray" or isinstance(engine, RayEngine)
+    return count or (usable_processors() if on_ray else 1)
 
 
 class _Driver:
@@ -210,6 +219,12 @@ class _Driver:
         race.look()
         race.leave_out()
         if not race.begun and race.left_out:
+            for method, reason in race.left_out.items():
+                if reason.startswith(UNFINISHED):
+                    raise InputError(
+                        f"The budget was too short for a single method ({method}: {reason}); give the same command "
+                        "again, which goes on where this stopped, or a longer budget."
+                    )
             method, reason = next(iter(race.left_out.items()))
             raise ModelError(f"No method could be measured, {method} since {reason.rstrip('.')}; see to that first.")
         return race
@@ -320,9 +335,5 @@ def _written(
     write_report(found, classifier, {storable(item.id): item.path for item in items})
     if not asked["require"]:
         options = asked["options"].get(advice.method, {}) if advice.method else {}
-        remember(
-            Remembered(
-                fingerprint, advice.method, options, advice.sentences, str((folder / "audit.html").resolve()), finished
-            )
-        )
+        remember(Remembered(fingerprint, advice.method, options, advice.sentences, str(found.page.resolve()), finished))
     return replace(found, seconds=clock() - started)

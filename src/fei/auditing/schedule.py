@@ -3,7 +3,8 @@
 It is a race. Methods are begun in the order of their cost, each on the same few images; then those that can still be
 recommended go on to more images with the questions that are still open. A method is dropped where it fails an essential
 question and another one fails none, or where another one is better and no slower; what is left of the time in the end
-goes to those too. Nothing is begun that would not be ready in time.
+goes to those too. No step is begun that would not be ready in time. Where nothing more can be decided, the rest of the
+time goes to steps that a later audit goes on from.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from fei.auditing.questions import CONTROLS, STEPS, Question
 from fei.auditing.standing import OPEN, Standing
 from fei.auditing.verdicts import UNKNOWN
 from fei.bench.units import BLACK_IMAGE, Outcome
+from fei.core.settings import FLAGSHIP
 from fei.progress import span
 
 _QUICK = ("map", "class", "weights")  # steps of the quick questions
 _LOOK_AGAIN = 1.0  # seconds between two looks at what is decided
+UNFINISHED = "not finished"
+"""How the reason begins for a method that has too few images for any answer."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,8 @@ class Race(Standing):
         self._arrivals: list[float] = []
         self._failures: Counter[tuple[str, str]] = Counter()
         self._place = {item: place for place, item in enumerate(self.items)}
-        self._waiting = sorted(self.methods, key=self.costs.of_map)
+        self._waiting = sorted(self.methods, key=self._turn)
         self._steps = {step for question in self.questions for step in question.steps}
-        self._scored: set[str] = set()
         self._warm = False
         for method in (*self.methods, *CONTROLS):
             if any(self.measured.groups.get((method, item)) for item in self.items):
@@ -57,8 +60,11 @@ class Race(Standing):
     def _warm_up(self, method: str) -> None:
         """What is there from before is taken as begun: it costs nothing."""
         if method in self._waiting:
-            self._waiting.remove(method)
-            self._begun.append(method)
+            self._begin(method)
+
+    def _turn(self, method: str) -> float:
+        """Methods are begun in the order of this."""
+        return self.costs.of_map(method) * (thresholds.FAVOUR.value if method == FLAGSHIP else 1.0)
 
     # What comes next
 
@@ -109,36 +115,39 @@ class Race(Standing):
 
     def _choose(self) -> Step | None:
         self._admit()
-        step = self._best()
+        scored = self._with_scores()
+        step = self._probe() or self._best(scored)
         if step is None and self._admit_one():
-            step = self._best()
-        return step or self._probe()
+            step = self._best(scored)
+        return step or self._best(set(self.begun))
 
     def _probe(self) -> Step | None:
-        """Where nothing else is left to do, one score, so that it is known whether the others fit."""
-        step = Step(CONTROLS[0], "score", self.items[0])
-        wanted = "score" in self._steps and not self.costs.known("score") and step not in self._given
-        return step if wanted and self.begun and self._fits([(step.method, step.name)]) else None
+        """One score, once a first method has its quick answers, so that it is known whether the others fit."""
+        if "score" not in self._steps or self.costs.known("score") or all(map(self._rest, self.begun)):
+            return None
+        step = self._first(CONTROLS[0], "score", len(self.items))
+        if step is None or any(each.name == "score" for each in self._under_way):
+            return None
+        return step if self._fits([(step.method, step.name)]) else None
 
-    def _best(self) -> Step | None:
-        """The most urgent step that would be ready in time."""
+    def _best(self, scored: set[str]) -> Step | None:
+        """The most urgent step that would be ready in time, with scores of some methods."""
         found: list[tuple[tuple[int, ...], Step]] = []
         order = {method: place for place, method in enumerate(self.standing())}
-        self._scored = self._with_scores()
-        survey = self._first(CONTROLS[0], "survey", thresholds.FEWEST) if self._scored else None
+        survey = self._first(CONTROLS[0], "survey", thresholds.FEWEST) if scored else None
         if survey is not None:
-            found.append(((0, 0, 1), survey))
+            found.append(((0, 0, 3), survey))  # after the first scores
         for method in self.begun:
-            found += [(self._urgency(step, order), step) for step in self._wanted(method)]
+            found += [(self._urgency(step, order), step) for step in self._wanted(method, scored)]
         for _, step in sorted(found, key=lambda one: one[0]):
             needed = self._with_controls(step)
             if self._fits([(each.method, each.name) for each in needed]):
                 return needed[0]
         return None
 
-    def _wanted(self, method: str) -> set[Step]:
+    def _wanted(self, method: str, with_scores: set[str]) -> list[Step]:
         """The next steps that can still decide something: for each open question, the first that is missing."""
-        found = set()
+        found: dict[Step, None] = {}  # in the order of the questions, so that a race can be run again
         for question in self.questions:
             if any((method, name) in self.measured.reasons for name in question.steps):
                 continue
@@ -149,13 +158,17 @@ class Race(Standing):
             level, scored = self._level(step), "score" in question.steps
             unclear = self.sure.get((method, question.name), OPEN).answer == UNKNOWN
             if level == 0:
-                if not scored or method in self._scored or step.name == "map":
-                    found.add(step)
+                if not scored or method in with_scores or step.name == "map":
+                    found[step] = None
             elif scored and self._left(method, "score"):  # nothing is won with a few
                 continue
-            elif unclear or (scored and method not in self.dropped and self.racing()):
-                found.add(step)
-        return found
+            elif unclear or (scored and method not in self.dropped and self._racing()):
+                found[step] = None
+        return list(found)
+
+    def _racing(self) -> bool:
+        """Whether more than one method can still be recommended, one that will not be ready in time aside."""
+        return sum(each not in self.dropped and self._in_time(self._rest(each)) for each in self.begun) > 1
 
     def _next_of(self, method: str, question: Question) -> Step | None:
         """The first step of a question that is missing, image by image."""
@@ -182,16 +195,22 @@ class Race(Standing):
     def _urgency(self, step: Step, order: dict[str, int]) -> tuple[int, ...]:
         """First steps first; then what is open of those that can still be recommended; the dropped ones last."""
         level = self._level(step)
-        late = int(step.method in self.dropped or (level == 0 and not self._in_time(self._rest(step.method))))
         scored = 2 * int(step.name in ("score", "black"))
+        late = int(step.method in self.dropped or (level == 0 and self._too_slow(step.method, bool(scored))))
         place = int(step.item) if step.name == "black" else self._place[step.item]
         if level == 0:
-            # all images of a method for the quick questions; image by image for the scores, which are compared
-            rest = (place, self._begun.index(step.method)) if scored else (self._begun.index(step.method), place)
-            return (late, 0, scored, *rest)
+            # all images of a method, so that it has answers where time runs short; the scores of the best first
+            turn = order[step.method] if scored else self._begun.index(step.method)
+            return (late, 0, scored, turn, place)
         asked = [question.name for question in self.questions if step.name in question.steps]
         decided = int(all(self.sure.get((step.method, each), OPEN).answer != UNKNOWN for each in asked))
         return (late, 1 + decided, level, order[step.method], place, scored)
+
+    def _too_slow(self, method: str, scored: bool) -> bool:
+        """Whether a method's quick questions would not be ready, or crowd out the first scores of those that are."""
+        rest = self._rest(method)
+        ready = [each for each in self.begun if each not in self.dropped and not self._rest(each)]
+        return not self._in_time(rest) or bool(not scored and ready and not self._leaves_scores(rest, 0.0, ready))
 
     def _with_controls(self, step: Step) -> list[Step]:
         """A score is worth something beside those of the controls on the same image, which come first."""
@@ -218,6 +237,7 @@ class Race(Standing):
             return set()
         each = self.costs.of("", "score")
         needed = sum(self._left(control, "score") for control in CONTROLS) * each
+        needed += self._left(CONTROLS[0], "survey") * self.costs.of("", "survey")
         found: set[str] = set()
         for method in sorted(self.standing(), key=lambda method: method in self.dropped):
             needed += self._left(method, "score") * each
@@ -236,12 +256,6 @@ class Race(Standing):
         asked = [n for n in names if n in self._steps and (n != "black" or method in self.with_masks)]
         return thresholds.FEWEST * sum(self.costs.of(method, name) for name in asked)
 
-    def _open_seconds(self, *, scores: bool) -> float:
-        """What the first round of those that have begun still takes, with all scores or without."""
-        steps = [(method, name) for method in self.begun for name in _QUICK]
-        steps += [(method, "score") for method in (*self.begun, *CONTROLS) if scores]
-        return sum(self._left(*step) * self.costs.of(*step) for step in steps if step[1] in self._steps)
-
     def _rest(self, method: str) -> float:
         """What the quick questions of the first round still take of a method."""
         return sum(self._left(method, name) * self.costs.of(method, name) for name in _QUICK if name in self._steps)
@@ -256,36 +270,40 @@ class Race(Standing):
         )
 
     def _admit(self) -> None:
-        """Begin methods as long as their quick questions, or all of them, fit into a share of the budget."""
-        while self._waiting:
-            method = self._waiting[0]
-            quick, whole = (
-                self._in_time(self.first_round(method, scores=scores) + self._open_seconds(scores=scores), share.value)
-                for scores, share in ((False, thresholds.QUICK), (True, thresholds.BREADTH))
-            )
-            first = not self._begun and self._in_time(self.first_round(method, scores=False))
-            if not ((quick and self._leaves_scores(method)) or whole or first):
-                return
-            self._begun.append(self._waiting.pop(0))
+        """Begin methods as long as their quick questions fit into a share of the budget and leave time for scores."""
+        for method in tuple(self._waiting):
+            quick = sum(self._rest(each) for each in self.begun) + self.first_round(method, scores=False)
+            without, with_it = quick - self.first_round(method, scores=False), [*self.begun, method]
+            early = self._in_time(quick, thresholds.BREADTH.value) and self._leaves_scores(quick, without, with_it)
+            if early or (not self._begun and self._in_time(quick)):
+                self._begin(method)
 
-    def _leaves_scores(self, method: str) -> bool:
-        """Whether a further method leaves time for the first scores of all, or not even those of one method fit."""
+    def _begin(self, method: str) -> None:
+        self._waiting.remove(method)
+        self._begun.append(method)
+
+    def _leaves_scores(self, quick: float, without: float, methods: Sequence[str]) -> bool:
+        """Whether so many seconds leave time for the first scores of methods, or one's would not fit without them."""
         if "score" not in self._steps:
             return True
-        score, quick = self.costs.of("", "score"), self._open_seconds(scores=False)
+        score = self.costs.of("", "score")
         controls = sum(self._left(control, "score") for control in CONTROLS) * score
-        of_all = sum(self._left(each, "score") for each in (*self.begun, method)) * score
-        if self._in_time(quick + self.first_round(method, scores=False) + controls + of_all):
-            return True
-        return not self._in_time(quick + controls + thresholds.FEWEST * score)
+        of_all = sum(self._left(each, "score") for each in methods) * score
+        return self._in_time(quick + controls + of_all) or not self._in_time(
+            without + controls + thresholds.FEWEST * score
+        )
 
     def _admit_one(self) -> bool:
-        """Where nothing else is left to do, begin one more method if it fits; whether one was begun."""
-        scores = bool(self._scored) or not self._begun
-        if not self._waiting or not self._in_time(self.first_round(self._waiting[0], scores=scores)):
-            return False
-        self._begun.append(self._waiting.pop(0))
-        return True
+        """Where nothing else is left to do, begin one more method; whether one was begun.
+
+        It is the first whose quick questions fit, or else the cheapest, for a later audit to go on with.
+        """
+        fitting = [method for method in self._waiting if self._in_time(self.first_round(method, scores=False))]
+        ahead = [method for method in self._waiting if self._fits([(method, "map")])]
+        for method in (*fitting, *sorted(ahead, key=self.costs.of_map)):
+            self._begin(method)
+            return True
+        return False
 
     def leave_out(self) -> None:
         """Say why methods were not begun, or not finished, once the race is over."""
@@ -295,7 +313,7 @@ class Race(Standing):
         for method in self.begun if quick else ():
             done = sum(self.measured.has(method, item, "map") for item in self.items)
             if done < thresholds.FEWEST:
-                self.left_out[method] = f"not finished, {done} of {thresholds.FEWEST} images: {self._needs(method)}"
+                self.left_out[method] = f"{UNFINISHED}, {done} of {thresholds.FEWEST} images: {self._needs(method)}"
 
     def _needs(self, method: str) -> str:
         seconds = span(self.first_round(method))

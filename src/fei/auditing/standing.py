@@ -97,10 +97,6 @@ class Standing:
                 return f"{other} is better (insertion − deletion {ahead:+.3f}) and no slower"
         return None
 
-    def racing(self) -> bool:
-        """Whether more than one method can still be recommended."""
-        return sum(method not in self.dropped for method in self.begun) > 1
-
     def standing(self) -> list[str]:
         """The methods that were measured, the best first: by fails, open questions, gain and cost."""
 

@@ -54,8 +54,14 @@ LADDER = (FEWEST, 8, 12, 18, 27, 40, 60, 90, 135, 200)
 """How many images are looked at before what is clear is left alone; the last is the most that an audit takes."""
 TRIALS = 24
 """Black images at most: if none of them fires, the rate is below .2 at the strictest level."""
-QUICK = Limit(0.4, "share of the budget in which methods are begun with the quick questions: class, weights and seed")
-BREADTH = Limit(0.6, "the same with all questions; what is left is for more images where an answer is open")
+BREADTH = Limit(
+    0.6, "share of the budget in which methods are begun; what is left is for scores and more images where it is open"
+)
+FAVOUR = Limit(
+    0.1,
+    "what the cost of `fei` counts for when it is asked who begins: it makes the maps where nobody names a method, so "
+    "whether it can be trusted is asked before others that cost more than a tenth of it",
+)
 LOOKED_AT = (8, 32)
 """Images on which the network's answers are looked at before anything is measured: where it is clear, and at most."""
 

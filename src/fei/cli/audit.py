@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fei.auditing import Audit
 
 _JUNIT = "audit.junit.xml"
+_FEW = 3
 
 
 @opt.told
@@ -81,7 +82,7 @@ def audit(
     except KeyboardInterrupt as error:
         raise Interrupted("Interrupted; what was measured is kept, and the same command goes on with it.") from error
     subject = None if asked is None or method is None else next(iter(asked))
-    files = {"report": found.page, "data": found.folder / "audit.json", "text": found.folder / "audit.md"}
+    files = {"report": found.page, "data": found.page.with_suffix(".json"), "text": found.page.with_suffix(".md")}
     if require is not None:
         files["junit"] = write_file(found.folder / _JUNIT, junit(found, subject), what="JUnit report")
     unmet = found.unmet(subject) if require is not None else {}
@@ -111,13 +112,20 @@ def _say_result(found: Audit, unmet: dict[str, str], subject: str | None, files:
     if rows:
         print_table(["method", *names, "per map", "images"], rows)
     say("✓ passes   ✗ fails   ? cannot tell with this many images   – does not apply")
-    for name, reason in found.left_out.items():
-        note(f"{name}: {reason}")
+    for line in _left_out(found.left_out):
+        note(line)
     for question, why in unmet.items():
         note(f"not met: {subject or 'the recommended method'}, {question}: {why}")
     say(f"{in_words(found.seconds)}, {found.computed} steps computed")
     for file in files.values():
         say(file)
+
+
+def _left_out(reasons: dict[str, str]) -> list[str]:
+    """A line for each of a few methods; of many only the names, since the report has the reasons."""
+    if len(reasons) <= _FEW:
+        return [f"{name}: {reason}" for name, reason in reasons.items()]
+    return [f"{len(reasons)} methods were not measured, the report says why: {', '.join(reasons)}"]
 
 
 def _cost(found: Audit, method: str) -> str:

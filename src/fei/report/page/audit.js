@@ -22,9 +22,10 @@ function onClick(target, { method, question }) {
   choose({ cell: m === method && q === question ? null : [method, question] });
 }
 
-const seconds = (value) => (value === null ? "–" : value < 90 ? `${brief(value)} s` : `${Math.round(value / 60)} min`);
+const seconds = (value) => (value === null ? "–" : value < 90 ? `${Number(value.toPrecision(2))} s` : `${Math.round(value / 60)} min`);
 const several = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
-const spread = ({ low, high }) => (low === null ? "–" : `${low.toFixed(3)} … ${high.toFixed(3)}`);
+const signed = (value) => value.toFixed(3).replace(/^-(?=0\.000$)/, "").replace("-", "−");
+const spread = ({ low, high }) => (low === null ? "–" : `${signed(low)} … ${signed(high)}`);
 const words = { pass: "passes", fail: "fails", unknown: "cannot tell", none: "does not apply" };
 
 function buildHead() {
@@ -36,12 +37,15 @@ function buildHead() {
   $("remarks").hidden = !remarks.length;
 }
 
+/** A question as the head of its column; on a narrow screen its name, so that all columns are seen. */
+const headed = (title, name, kind) => h("th", { scope: "col", class: kind, title }, h("span", { class: "long" }, title), h("span", { class: "short" }, name));
+
 function buildTable() {
   const { questions, methods, recommended, network, data } = found;
   const right = network.right === null ? "" : ` The network is right on ${network.right} of the ${network.looked_at} that were looked at first.`;
   $("table-about").textContent = `${network.model} on images of ${data.spec} (${several(data.images, "image")}).${right}`;
   const head = h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "method"),
-    ...questions.map(({ title }) => h("th", { scope: "col" }, title)), h("th", { scope: "col", class: "number" }, "How long per map?")));
+    ...questions.map(({ title, name }) => headed(title, name)), headed("How long per map?", "time", "number")));
   const rows = methods.map((method) => {
     const dropped = found.dropped[method.name];
     const tag = method.name === recommended ? "recommended" : dropped ? "dropped early" : "";
@@ -57,7 +61,13 @@ function buildTable() {
   });
   $("verdicts").replaceChildren(head, h("tbody", {}, ...rows));
   $("legend").textContent = `✓ passes, ✗ fails, ? cannot tell with this many images, – does not apply. At most ${percent(found.alpha)} of the ✓ and ✗ are expected to be wrong.`
-    + Object.entries(found.left_out).map(([name, why]) => ` ${name} is not in the table: ${why}.`).join("");
+    + notInTable(Object.entries(found.left_out));
+}
+
+/** A few with their reasons; of many only the names, since the reasons stand below. */
+function notInTable(left) {
+  if (left.length <= 2) return left.map(([name, why]) => ` ${name} is not in the table: ${why}.`).join("");
+  return ` ${left.length} methods are not in the table (${left.map(([name]) => name).join(", ")}); “How the time was spent” below says why.`;
 }
 
 function buildCell() {
@@ -68,7 +78,7 @@ function buildCell() {
   const question = found.questions.find((each) => each.name === asked);
   const answer = method.answers[asked];
   const said = { pass: question.passes, fail: question.fails }[answer.answer] ?? answer.why;
-  const number = answer.mean === null ? "" : `${capital(question.measure)}: ${answer.mean.toFixed(3)} (${spread(answer)}), n = ${answer.n}; it passes ${question.below ? "below" : "above"} ${brief(question.limit)}${answer.against ? `; the strongest control is ${answer.against}` : ""}.`;
+  const number = answer.mean === null ? "" : `${capital(question.measure)}: ${signed(answer.mean)} (${spread(answer)}), n = ${answer.n}; it passes ${question.below ? "below" : "above"} ${brief(question.limit)}${answer.against ? `; the strongest control is ${answer.against}` : ""}.`;
   place.replaceChildren(h("strong", {}, `${name}: ${question.title} ${answer.mark}`),
     h("p", {}, `${capital(words[answer.answer])}: ${said}.`), number ? h("p", {}, number) : null);
 }
@@ -81,7 +91,7 @@ function strip({ item, photograph, maps, label, probability, correct }, about) {
       h("figure", {}, h("img", { src: photograph, alt: `photograph ${item}` }),
         h("figcaption", {}, item, h("span", { class: "faint" }, `${label ?? ""} ${probability === null ? "" : percent(probability)}${verdict}`))),
       ...maps.map(({ method, picture, gain }) => h("figure", {}, h("img", { src: picture, alt: `map of ${method}` }),
-        h("figcaption", {}, method, gain === null ? null : h("span", { class: "faint" }, `insertion − deletion ${gain.toFixed(3)}`))))));
+        h("figcaption", {}, method, gain === null ? null : h("span", { class: "faint" }, `insertion − deletion ${signed(gain)}`))))));
 }
 
 const toExplorer = () => (found.explorer ? [" ", h("a", { href: found.explorer }, "Look into them in the explorer"), "."] : []);
@@ -95,20 +105,20 @@ function buildPictures() {
   $("apart-pictures").replaceChildren(...apart.map((each) => strip(each, `Apart by ${each.value.toFixed(2)} (0: alike, 1: unrelated)`)));
   $("worst-title").textContent = `The worst case of ${found.recommended}`;
   $("worst-about").textContent = "The photograph on which its first pixels carry least of the score.";
-  $("worst-pictures").replaceChildren(...worst.map((each) => strip(each, `insertion − deletion ${each.value.toFixed(3)}`)));
+  $("worst-pictures").replaceChildren(...worst.map((each) => strip(each, `insertion − deletion is ${percent(each.value)} of the score`)));
 }
 
 function buildFolded() {
   buildFacts($("by-question"), found.questions.map(({ name, title }) => {
     const best = found.by_question[name];
-    return [title, best ? `${best.method} (${best.mean.toFixed(3)})` : "none that passes it without failing another"];
+    return [title, best ? `${best.method} (${signed(best.mean)})` : "none that passes it without failing another"];
   }));
   const head = ["method", "question", "", "mean", "interval", "n", ""];
   const rows = found.methods.flatMap((method) => found.questions.filter(({ name }) => method.answers[name].answer !== "none").map(({ name, measure }) => {
     const answer = method.answers[name];
     const note = answer.why || (answer.against ? `against ${answer.against}` : "");
     return h("tr", {}, h("th", { scope: "row" }, method.name), h("td", { title: measure }, name), h("td", {}, answer.mark),
-      h("td", { class: "number" }, answer.mean === null ? "–" : answer.mean.toFixed(3)), h("td", { class: "number" }, spread(answer)),
+      h("td", { class: "number" }, answer.mean === null ? "–" : signed(answer.mean)), h("td", { class: "number" }, spread(answer)),
       h("td", { class: "number" }, String(answer.n)), h("td", { class: "words" }, note));
   }));
   $("numbers").replaceChildren(h("thead", {}, h("tr", {}, ...head.map((word) => h("th", { scope: "col" }, word)))), h("tbody", {}, ...rows));
