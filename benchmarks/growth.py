@@ -129,7 +129,12 @@ def share(sites: str) -> float:
 
 
 def exponent(rows: list[dict[str, Any]], column: str, of: str = "work") -> float:
-    """The slope of a straight line through the logarithms: 1 where a column grows in proportion."""
+    """The slope of a straight line through the logarithms: 1 where a column grows in proportion.
+
+    The time of a step is a difference, which on a busy machine may come out below zero; then there is none.
+    """
+    if any(row[column] <= 0 for row in rows):
+        return math.nan
     return statistics.linear_regression(*([math.log(row[key]) for row in rows] for key in (of, column))).slope
 
 

@@ -155,6 +155,7 @@ def test_growth_fits_and_draws(tmp_path, monkeypatch):
 
     rows = [{"work": work, "ratio": 3 * work**0.5} for work in (0.25, 1, 4)]
     assert growth.exponent(rows, "ratio") == pytest.approx(0.5)
+    assert math.isnan(growth.exponent([*rows, {"work": 9, "ratio": -0.1}], "ratio"))  # as a busy machine may have it
     assert [growth.share(word) for word in ("first:1/4", "activation")] == [0.25, 1]
 
 

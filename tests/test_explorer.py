@@ -87,7 +87,7 @@ def test_the_page_can_paint_the_very_pictures_that_were_scored(classifier, image
             count = counts[point]
             gone = places < count if curve == "deletion" else places >= len(places) - count
             painted = np.where(gone[:, None], fill, picture)
-            scored = photo(expected.make([PerturbedRow(0, curve, point)])[0].clamp(0, 1)).reshape(-1, 3)
+            scored = photo(expected.make([PerturbedRow(0, curve, point, 0)])[0].clamp(0, 1)).reshape(-1, 3)
             assert (painted == scored).all()
 
 

@@ -95,7 +95,7 @@ def test_scrubbing_paints_what_the_metric_shows_the_network(visit, classifier, i
         maps = next(panel.map for panel in shown[0].panels if panel.method == method)[None]
         library = Perturbations(protocol, classifier, images[:1], maps, None, SEED, ["insertion", "deletion"])
         for curve in ("insertion", "deletion"):
-            expected = photo(library.make([PerturbedRow(0, curve, 0)])[0])
+            expected = photo(library.make([PerturbedRow(0, curve, 0, 0)])[0])
             assert (visit.pixels(f"#{curve}-{slot}") == expected).all()
 
 
@@ -106,7 +106,7 @@ def test_ties_are_painted_in_the_order_of_the_seed(visit, classifier, images):
     library = Perturbations(
         fei.protocols.get("held-out-fine"), classifier, images[:1], torch.zeros(1, *SIZE), None, SEED, ["deletion"]
     )
-    assert (visit.pixels("#deletion-a") == photo(library.make([PerturbedRow(0, "deletion", 10)])[0])).all()
+    assert (visit.pixels("#deletion-a") == photo(library.make([PerturbedRow(0, "deletion", 10, 0)])[0])).all()
 
 
 def test_the_marker_follows_the_curve(visit, shown):

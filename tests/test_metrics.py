@@ -301,7 +301,7 @@ def test_nothing_is_printed_unless_asked(capsys):
 
 def test_results_cannot_be_changed():
     result = evaluate(small_cnn(), pictures(1), maps_for(pictures(1)), layers=[])
-    for part, name in ((result, "target"), (result.insertion, "auc"), (PerturbedRow(0, "insertion", 1), "point")):
+    for part, name in ((result, "target"), (result.insertion, "auc"), (PerturbedRow(0, "insertion", 1, 0), "point")):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(part, name, None)
 

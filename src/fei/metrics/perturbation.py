@@ -48,7 +48,7 @@ class PerturbedRow:
     image: int
     curve: str
     point: int
-    fill: int = 0
+    fill: int
 
 
 class Perturbations:
