@@ -78,10 +78,22 @@ def warm_up(tests: Sequence[str]) -> None:
 
 
 def run_all(tests: Sequence[str], mutants: Sequence[Mutant], report: Report) -> Outcome:
-    """Run the tests on the unchanged source, then, if they pass, on each mutant; what the first run came to."""
-    baseline = _forked_session(tests, [m for m in mutants if m.in_function], report)
+    """Run the tests on the unchanged source, then, if they pass, on each mutant; what the first run came to.
+
+    Who survives with the code of a function exchanged is tried once more with its whole module imported: a function
+    that was called while the module was imported has done its work before.
+    """
+    to_import = [mutant for mutant in mutants if not mutant.in_function]
+
+    def hear(mutant: Mutant, outcome: Outcome) -> None:
+        if outcome.end == "passed":
+            to_import.append(mutant)
+        else:
+            report(mutant, outcome)
+
+    baseline = _forked_session(tests, [m for m in mutants if m.in_function], hear)
     if baseline.end == "passed" and baseline.durations:
-        for mutant in (m for m in mutants if not m.in_function):
+        for mutant in to_import:
             for part in _parts(list(baseline.durations), baseline.durations):
                 outcome = _forked(lambda: _session(tests, part, mutant), _limit_of(part))  # noqa: B023
                 if outcome.end != "passed":

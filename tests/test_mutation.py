@@ -72,7 +72,11 @@ def test_every_explanation_gives_a_reason_and_matches_a_mutant(mutants):
 
 
 def run(*arguments):
-    command = [sys.executable, FOLDER / "mutate.py", *arguments]
+    return started(FOLDER / "mutate.py", *arguments)
+
+
+def started(*words):
+    command = [sys.executable, *words]
     environment = os.environ | {"PYTHONPATH": str(PROJECT / "src"), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         command, capture_output=True, text=True, cwd=PROJECT, env=environment, check=False, encoding="utf-8"
@@ -100,3 +104,29 @@ def test_blind_tests_let_mutants_survive(tmp_path):
     done = run("--only", "core/clipgrad.py", "--sample", "1", "--tests", str(failing))
     assert done.returncode == 1
     assert "the tests of core/clipgrad.py do not pass on the unchanged source" in done.stderr
+
+
+IMPORTED = """
+import sys
+sys.path.insert(0, {folder!r})
+from pathlib import Path
+from _mutant_runs import PACKAGE, run_all, warm_up
+from _mutants import mutants_of
+
+file = "metrics/evaluation.py"
+every = mutants_of(file, (PACKAGE / file).read_text(encoding="utf-8"))
+chosen = [mutant for mutant in every if mutant.scope == "_relevant" and mutant.after == "return None"]
+warm_up([{test!r}])
+run_all([{test!r}], chosen, lambda mutant, outcome: print(mutant.in_function, outcome.end))
+"""
+
+
+def test_a_function_that_is_called_while_its_module_is_imported_is_mutated_too(tmp_path):
+    test = tmp_path / "test_metrics_are_there.py"
+    test.write_text(
+        "from fei.metrics.evaluation import METRICS\n\n"
+        "def test_measures():\n    assert all(callable(metric.measure) for metric in METRICS)\n",
+        encoding="utf-8",
+    )
+    done = started("-c", IMPORTED.format(folder=str(FOLDER), test=str(test)))
+    assert done.stdout == "True failed\n", done.stderr

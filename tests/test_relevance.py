@@ -95,6 +95,7 @@ def test_declared_metrics_are_read_off_one_evaluation():
         assert torch.equal(found[name].scores, getattr(expected, name).scores)
     assert torch.equal(found["ties"], expected.insertion.ties)
     for name in ("mse", "cosine", "pearson"):
+        assert found[name].keys() == {"1"}
         assert torch.equal(found[name]["1"], getattr(expected.internal["1"], name))
     for name in ("relevant_mse", "relevant_cosine"):
         assert torch.equal(found[name]["1"], weighed.numbers[name])
