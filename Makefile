@@ -34,8 +34,7 @@ INSTALLED_DOCS := $(VENV)/.installed-docs-$(REQUIREMENTS)
 CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 
-# Tests share nothing, so two of them run side by side (three on two processors take longer); more where there are more
-# processors: make test JOBS=8
+# Tests share nothing, so two of them run side by side; more where there are more processors: make test JOBS=8
 JOBS := 2
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --durations 15
 

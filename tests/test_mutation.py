@@ -109,7 +109,6 @@ def test_blind_tests_let_mutants_survive(tmp_path):
 IMPORTED = """
 import sys
 sys.path.insert(0, {folder!r})
-from pathlib import Path
 from _mutant_runs import PACKAGE, run_all, warm_up
 from _mutants import mutants_of
 
