@@ -16,9 +16,10 @@ from fei.methods import create, describe
 from fei.protocols import Averaged, Protocol, get
 
 # Seconds of one image on one core of an ordinary machine: forward and backward as FEI does it, and forward alone.
-_SECONDS = {
+SECONDS = {
     "squeezenet": (0.038, 0.018),
     "mobilenet_v1": (0.058, 0.020),
+    "mobilenet_v1_relu": (0.058, 0.020),
     "efficientnet_lite0": (0.072, 0.030),
     "googlenet": (0.125, 0.060),
     "resnet50": (0.190, 0.085),
@@ -118,7 +119,7 @@ def _rows(protocol: Protocol) -> int:
 
 
 def _seconds(network: str, cost: Cost) -> float:
-    both, forward = _SECONDS[network]
+    both, forward = SECONDS[network]
     return cost.backwards * both + (cost.forwards - cost.backwards) * forward
 
 

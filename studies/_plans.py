@@ -48,16 +48,25 @@ def plan_of(name: str) -> Plan:
     return load_plan(path_of(name))
 
 
-def changed(plan: Plan, *, trial: bool = False, keep_maps: bool = False) -> Plan:
-    """A plan with the folder of the assets in place; as a trial, or with its maps kept, where asked for.
+def changed(plan: Plan, *, trial: bool = False, keep_maps: bool = False, at_most: int | None = None) -> Plan:
+    """A plan with the folder of the assets in place; smaller, as a trial, or with its maps kept, where asked for.
 
     Args:
         plan: The plan as it is committed.
         trial: One photograph, one seed, the fewest steps: to see that everything works. Photographs that are kept for
             the second edition are not read.
         keep_maps: Keep the maps of photographs, for the gallery.
+        at_most: No more photographs of a pair, and no more trials, than this. A run goes on from there with more, since
+            a larger sample has the smaller one in it.
     """
     content = plan.model_dump(exclude_none=True)
+    if at_most is not None:
+        for pair in content["pairs"]:
+            if "sample" in pair:
+                pair["sample"] = min(pair["sample"], at_most)
+        for part, count in (("black_image", "trials"), ("sanity", "images")):
+            if part in content:
+                content[part][count] = min(content[part][count], at_most)
     for pair in content["pairs"]:
         pair |= {key: placed(pair[key]) for key in ("model", "data") if key in pair}
         if trial and "data" in pair:

@@ -1,6 +1,7 @@
 """Compute the study, or what is missing of it, and keep its scores in studies/scores.
 
     python -m studies.run [--workers 2] [--only PLAN …] [--keep-maps]      # again to go on after an interruption
+    python -m studies.run --at-most 4                                       # a few photographs of every plan first
     python -m studies.run --export                                          # only write the scores computed so far
     python -m studies.run --costs                                           # passes and seconds that each plan takes
     python -m studies.run --trial --out FOLDER                              # everything once, as small as it gets
@@ -30,7 +31,7 @@ _STOPPED = 3
 def run_plan(name: str, options: argparse.Namespace) -> int:
     """Compute what is missing of a plan and keep its scores; the exit code of `fei bench`, 1 if units failed."""
     folder = options.out / name
-    plan = changed(plan_of(name), trial=options.trial, keep_maps=options.keep_maps)
+    plan = changed(plan_of(name), trial=options.trial, keep_maps=options.keep_maps, at_most=options.at_most)
     written = options.out / f"{name}.toml"
     written.write_text(plan.text, encoding="utf-8")
     if Store.begun(folder):
@@ -68,6 +69,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="of torch in each worker")
     parser.add_argument("--keep-maps", action="store_true", help="keep the maps too, for studies/gallery.py")
+    parser.add_argument(
+        "--at-most", type=int, metavar="N", help="photographs and trials; again without it for the rest"
+    )
     parser.add_argument("--retry-failed", action="store_true", help="try units that failed again")
     parser.add_argument("--export", action="store_true", help="only write the scores computed so far")
     parser.add_argument("--costs", action="store_true", help="only print what each plan takes")

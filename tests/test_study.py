@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # `studies` is a folder of the repository, not of the package
 
-from studies import _plans, _scores, fragmentation, page  # noqa: E402
+from studies import _costs, _plans, _scores, fragmentation, page  # noqa: E402
 from studies._blocks import are_marked, written  # noqa: E402
 from studies._hypotheses import HYPOTHESES  # noqa: E402
 from studies._verdicts import (  # noqa: E402
@@ -90,6 +90,31 @@ def test_fei_has_the_default_preset_where_nothing_else_is_said() -> None:
 def test_what_is_reduced_says_so() -> None:
     for row in _plans.plan_of("main").methods:
         assert bool(row.options) == row.label.endswith("]"), row.label
+
+
+def test_a_run_may_begin_with_few_photographs() -> None:
+    cheap = _plans.plan_of("second-cheap")
+    few = _plans.changed(cheap, at_most=3)
+    assert [pair.sample for pair in few.pairs] == [3, 3, 3]
+    assert few.methods == cheap.methods
+    assert few.metrics == cheap.metrics
+    black = _plans.changed(_plans.plan_of("second-black"), at_most=3).black_image
+    sanity = _plans.changed(_plans.plan_of("second-sanity"), at_most=3).sanity
+    assert black is not None
+    assert sanity is not None
+    assert (black.trials, sanity.images) == (3, 3)
+    for name in (*_plans.ORDER, *_plans.SECOND):
+        plan = _plans.plan_of(name)
+        assert _plans.changed(plan, at_most=1000) == _plans.changed(plan), "a limit that nothing reaches"
+
+
+def test_every_network_of_a_plan_has_its_seconds() -> None:
+    networks = {
+        re.split(r"[:/]", pair.model)[-1]
+        for name in (*_plans.ORDER, *_plans.SECOND)
+        for pair in _plans.plan_of(name).pairs
+    }
+    assert networks <= _costs.SECONDS.keys()
 
 
 def test_a_trial_asks_for_little_and_stays_valid() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fei.common.layout import Layout
 from fei.common.threads import alone_with
-from fei.core.checks import check_call, check_finite, default_rows, explained_failure
+from fei.core.checks import all_finite, check_call, check_finite, default_rows, explained_failure
 from fei.core.dataflow import Flow, trace
 from fei.core.focus import find_focus
 from fei.core.randomness import generator_for, image_digest, seed_of
@@ -24,7 +24,7 @@ from fei.errors import ModelError
 from fei.methods._call import MethodCall, called_with
 from fei.models.layers import feature_layers
 from fei.progress import reporter
-from fei.references import References
+from fei.references import References, ReferenceSpec
 
 _NO_LAYER = "The network has no spatial feature layer; name a layer, or use another method."
 
@@ -96,19 +96,44 @@ class Survey:
         return find_stream(self.model, self.flow)
 
 
+class Batch:
+    """The images of a call, and what is random about them: found once, and only if it is asked for.
+
+    Args:
+        images: All of them, (N, C, H, W).
+        reference: What the caller says of R.
+        model: The network.
+        seed: Of whatever is random.
+    """
+
+    def __init__(self, images: Tensor, reference: ReferenceSpec, model: nn.Module, seed: int) -> None:
+        self.images, self.seed = images, seed
+        self._reference, self._model = reference, model
+        if reference is not None:
+            self.references  # noqa: B018  # what is wrong with it shows now
+
+    @cached_property
+    def digests(self) -> list[str]:
+        """Content of each image, to derive sub-seeds from."""
+        return [image_digest(image) for image in self.images]
+
+    @cached_property
+    def references(self) -> Tensor:
+        """R of each image, broadcastable to it."""
+        return References(self._reference, self.images, self.digests, self._model, self.seed).values
+
+
 @dataclass(frozen=True)
 class Task:
     """Images to explain, with everything a method may need.
 
     Attributes:
         survey: The network, and what is known of it.
-        images: (n, C, H, W), n being the same in every chunk of a call.
+        batch: All images of the call.
+        index: Which of them these are, n, the same number in every chunk of a call.
         given: Class of each image, if the caller named one.
         target: As the caller gave it; a callable scores the output itself.
         score: What is explained of the output.
-        reference: R of each image, broadcastable to it.
-        digests: Content of each image, to derive sub-seeds from.
-        seed: Of whatever is random.
         rows: Rows in one forward pass, for methods that make many from an image.
         advance: To be told what share of the work on these images is done.
 
@@ -121,15 +146,33 @@ class Task:
     """
 
     survey: Survey
-    images: Tensor
+    batch: Batch
+    index: Tensor
     given: Tensor | None
     target: Target
     score: Score
-    reference: Tensor
-    digests: list[str]
-    seed: int
     rows: int
     advance: Callable[[float], None]
+
+    @cached_property
+    def images(self) -> Tensor:
+        """The images, (n, C, H, W)."""
+        return self.batch.images[self.index]
+
+    @property
+    def reference(self) -> Tensor:
+        """R of each image, broadcastable to it."""
+        return self.batch.references[self.index]
+
+    @property
+    def digests(self) -> list[str]:
+        """Content of each image, to derive sub-seeds from."""
+        return [self.batch.digests[place] for place in self.index.tolist()]
+
+    @property
+    def seed(self) -> int:
+        """Of whatever is random."""
+        return self.batch.seed
 
     @property
     def model(self) -> nn.Module:
@@ -282,11 +325,9 @@ class Baseline(abc.ABC):
             x, given_rows = check_call(call.model, call.inputs, call.batch_size)
             rows = given_rows or (default_rows(x) if self.one_by_one else 1)
             size = 1 if self.one_by_one else max(1, rows // self.rows_per_image)
-            seed = seed_of(call.generator)
             survey = Survey(call.model, x)
             given = check_target(call.target, len(x))
-            digests = [image_digest(image) for image in x]
-            references = References(call.reference, x, digests, call.model, seed).values
+            batch = Batch(x, call.reference, call.model, seed_of(call.generator))
             maps = []
             with reporter(call.progress, len(x) * self.parts) as tick:
                 counter = _Counter(tick)
@@ -296,13 +337,11 @@ class Baseline(abc.ABC):
                     real = min(size, len(x) - first)
                     task = Task(
                         survey,
-                        images=x[index],
+                        batch=batch,
+                        index=index,
                         given=None if given is None else given.to(x.device)[index],
                         target=call.target,
                         score=self.score,
-                        reference=references[index],
-                        digests=[digests[i] for i in index.tolist()],
-                        seed=seed,
                         rows=rows,
                         advance=counter.from_here(real * self.parts),
                     )
@@ -311,7 +350,7 @@ class Baseline(abc.ABC):
                     maps.append(self.maps(task).detach()[:real])
                     task.advance(1)
         found = torch.cat(maps)[:, None].to(torch.promote_types(x.dtype, torch.float32))
-        if not found.isfinite().all():
+        if not all_finite(found):
             raise ModelError("The map holds NaN or infinite values; check the network's weights and its input range.")
         return found
 
