@@ -81,6 +81,22 @@ def test_a_number_that_is_none_and_a_kept_map(tmp_path, ending):
     assert back.map is None
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_trials_of_a_pair_without_data_can_be_taken_over(tmp_path, ending):
+    text = PLAN.replace('data = "photos"\n', "").replace("saliency", "fei-vm") + "[black_image]\ntrials = 1\n"
+    trial = outcome(
+        kind="black-image", item="0", data="", scores=(("fired", "", "", 1.0),), curves=(), groups=("black-image",)
+    )
+    with Store.create(tmp_path / "a", parse_plan(text)) as store:
+        store.commit([trial])
+        store.link([(0, 0, "0", 0, "black-image", KEYS[0])], layers=[[]])
+        exchange.export(store, tmp_path / f"a.{ending}")
+    with Store.create(tmp_path / "b", parse_plan(text)) as store:
+        store.commit(exchange.outcomes_of(tmp_path / f"a.{ending}", {KEYS[0]}))
+    with Store.open(tmp_path / "b", readonly=True) as store:  # which refuses what no run would write
+        assert list(exchange.stored_outcomes(store, [KEYS[0]])) == [trial]
+
+
 def test_a_unit_of_two_rows_is_written_for_both(tmp_path):
     with make(tmp_path / "run", [outcome()], methods=(0,)) as store:
         store.link([(0, method, "cat.png", 0, "map", KEYS[0]) for method in (0, 1)])

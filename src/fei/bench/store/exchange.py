@@ -33,8 +33,7 @@ COLUMNS: dict[str, type] = {
     **dict.fromkeys(("forwards", "backwards", "peak_bytes", "threads", "attempts"), int),
     **dict.fromkeys(("finished", "unit", "groups"), str),
 }  # fmt: skip
-_NEVER_NULL = frozenset({"protocol", "layer", "data", "group"})  # an empty text of these is one
-# trials on black images have no data
+_NEVER_NULL = frozenset({"protocol", "layer", "data", "group"})  # trials on black images have no data
 _NEEDED = frozenset({"unit", "item", "seed", "kind", "status", "method_name", "config", "model"})
 _ELSEWHERE = {
     "fractions": "c.fractions",
@@ -145,7 +144,8 @@ def outcomes_of(path: Path, wanted: Container[str]) -> Iterator[Outcome]:
 
 
 def _checked(row: _Row) -> _Row:
-    """The row, if a run can keep it; a ValueError else."""
+    """The row, if a run can keep it, with an empty text where a pair has no data; a ValueError else."""
+    row |= {name: "" for name in _NEVER_NULL if row[name] is None}
     for name, kind in COLUMNS.items():
         value = row[name]
         if value is None and name in _NEEDED:
