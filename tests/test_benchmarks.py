@@ -62,7 +62,7 @@ def toy(tmp_path_factory):
     done = started("run.py", "--toy", "--json", path)
     assert done.returncode == 0, done.stderr
     assert not any(
-        '"toy"' in file.read_text(encoding="utf-8") for file in (FOLDER / "results").iterdir()
+        '"toy"' in file.read_text(encoding="utf-8") for file in (FOLDER / "results").glob("*.jsonl")
     )  # toys leave nothing behind
     return done.stdout, json.loads(path.read_text(encoding="utf-8"))
 

@@ -209,6 +209,19 @@ def test_what_is_no_dense_tensor_is_no_batch(inputs):
     assert isinstance(attempt(lambda: checks.check_inputs(inputs)), InputError)
 
 
+@covers("core.checks.all_finite")
+@examples(100)
+@given(
+    values=st.lists(st.sampled_from([0.0, -0.0, 1.0, 1e-300, 3e38, -3e38, math.inf, -math.inf, math.nan]), max_size=9),
+    dtype=st.sampled_from(FLOATS),
+)
+@example([3e38] * 9, torch.float32)  # finite, and their sum is not
+@example([math.inf, -math.inf], torch.float32)
+def test_finite_numbers_are_known(values, dtype):
+    numbers = torch.tensor(values, dtype=torch.float64).to(dtype)
+    assert checks.all_finite(numbers) == all(map(math.isfinite, numbers.tolist()))
+
+
 anything = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just(10**400) | st.just([])
 )

@@ -213,7 +213,14 @@ def layout_of(x: Tensor) -> torch.memory_format:
 
 
 def all_finite(values: Tensor) -> bool:
-    """Whether no number is NaN or infinite: the sum says so in a tenth of the time; one that overflows is doubted."""
+    """Whether no number is NaN or infinite: the sum says so in a tenth of the time; one that overflows is doubted.
+
+    Examples:
+        >>> from fei.core.checks import all_finite
+        >>> largest = torch.full((2,), torch.finfo(torch.float32).max)
+        >>> all_finite(largest), all_finite(largest / 0)
+        (True, False)
+    """
     return bool(values.sum().isfinite()) or bool(values.isfinite().all())
 
 
