@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import sys
 from functools import partial
 
 import numpy as np
@@ -16,7 +17,7 @@ from torchcam.metrics import DeletionInsertionMetric
 
 import fei
 from fei import protocols
-from fei.errors import InputError
+from fei.errors import InputError, PackageError
 from fei.metrics import deletion, insertion
 from fei.models import Classifier
 from fei.references import normalised_zero
@@ -314,3 +315,23 @@ def test_another_score_is_noted_in_the_id():
     assert insertion(model, x, maps_for(x), score=margin).protocol == "held-out/1+score=margin"
     assert isinstance(fei.protocols.get("rise"), protocols.Protocol)
     assert isinstance(model, nn.Module)
+
+
+def test_a_mean_over_replacements_is_described():
+    both = protocols.Averaged((protocols.zeros, protocols.input_minimum))
+    mine = dataclasses.replace(protocols.get("fei-paper"), name="mine", replacement=both)
+    assert protocols.describe(mine)["replacement"] == {"mean over": ["zeros", "input_minimum"]}
+
+
+@pytest.mark.parametrize("made", [protocols.Averaged(()), protocols.LeftOut()])
+def test_what_stands_in_is_never_changed(made):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.makers = (protocols.zeros,)
+
+
+def test_without_scipy_one_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(PackageError) as refused:
+        protocols.rise_blur(torch.rand(1, 3, 8, 8), small_cnn())
+    told = 'The protocol rise needs scipy, which is not installed; run pip install "fei[bench]".'
+    assert str(refused.value) == told
