@@ -86,8 +86,8 @@ def _state(found: sections.Found) -> str:
             "first; `python -m studies.run --only second-paper …` computes the second.\n"
         )
     return (
-        f"{len(there)} of the {len(SECOND)} plans of the second edition have scores, some perhaps for a part of their "
-        "photographs; the first edition stands in for the rest, and each table says which it is.\n"
+        f"Of the {len(SECOND)} plans of the second edition {len(there)} {'has' if len(there) == 1 else 'have'} scores, "
+        "perhaps for a part of the photographs; the first edition stands in for the rest, and each table says which it is.\n"
     )
 
 

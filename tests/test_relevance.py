@@ -101,8 +101,11 @@ def test_declared_metrics_are_read_off_one_evaluation():
         assert torch.equal(found[name]["1"], weighed.numbers[name])
         assert getattr(expected.internal["1"], name) is None
     assert set(weighed.numbers) == set(expected.internal["1"].numbers) | {"relevant_mse", "relevant_cosine"}
+    (relevant,) = [metric for metric in METRICS if metric.name == "relevant_mse"]
+    assert relevant.measure(Subject(model, x, maps_for(x), 1, **given | {"layers": ["0"]})).keys() == {"0"}
     nowhere = evaluate(model, x, maps_for(x), 1, **options | {"layers": []}, relevance=True)
     assert nowhere.forwards == expected.forwards
+    assert evaluate(model, x, maps_for(x), 1, **options, relevance=True).forwards == expected.forwards + 1
 
 
 def test_metrics_of_an_evaluation_are_declared_as_tables_show_them():

@@ -71,8 +71,13 @@ def test_apart_with_weights_and_in_plans():
         assert set(similar.numbers) == {field.name for field in dataclasses.fields(similar)}
         assert all(values.shape == (2,) for values in similar.numbers.values())
     subject = Subject(net, x[:1], maps[:1], 0, [], None, 0, None, "fei-paper/1")
-    measured = describe("patch_cosine").measure(subject)
-    assert list(measured) == list(result.internal)
+    expected = evaluate(
+        net, x[:1], maps[:1], 0, protocol="fei-paper/1", generator=torch.Generator().manual_seed(0)
+    ).internal
+    for name in ("cls_mse", "cls_cosine", "patch_mse", "patch_cosine"):
+        measured = describe(name).measure(subject)
+        assert list(measured) == list(result.internal)
+        assert all(torch.equal(values, expected[layer].numbers[name]) for layer, values in measured.items())
     on_cnn = dataclasses.replace(subject, model=small_cnn())
     assert describe("patch_cosine").measure(on_cnn) == {}
     assert describe("cosine").measure(on_cnn) != {}
