@@ -87,7 +87,8 @@ def _state(found: sections.Found) -> str:
         )
     return (
         f"Of the {len(SECOND)} plans of the second edition {len(there)} {'has' if len(there) == 1 else 'have'} scores, "
-        "perhaps for a part of the photographs; the first edition stands in for the rest, and each table says which it is.\n"
+        "perhaps for a part of the photographs; the first edition stands in for the rest, and each table says which it "
+        "is.\n"
     )
 
 
