@@ -75,13 +75,12 @@ def test_every_declared_metric_of_an_evaluation_is_what_the_library_measures():
     for name in ("insertion", "deletion"):
         curve = declared[name].measure(chosen)
         assert curve.protocol == "fei-fine/1"
-        assert torch.equal(curve.scores, getattr(expected, name).scores)
+        torch.testing.assert_close(curve.scores, getattr(expected, name).scores, rtol=1e-5, atol=0)  # of two threads
     assert torch.equal(declared["ties"].measure(chosen), expected.insertion.ties)
     for name in ("mse", "cosine", "pearson"):
-        inside = declared[name].measure(chosen)
-        assert {layer: values.item() for layer, values in inside.items()} == {
-            layer: getattr(similar, name).item() for layer, similar in expected.internal.items()
-        }
+        inside = {layer: values.item() for layer, values in declared[name].measure(chosen).items()}
+        own = {layer: getattr(similar, name).item() for layer, similar in expected.internal.items()}
+        assert inside == pytest.approx(own, rel=1e-4)
 
 
 def test_what_a_metric_needs_is_known():
