@@ -34,8 +34,8 @@ INSTALLED_DOCS := $(VENV)/.installed-docs-$(REQUIREMENTS)
 CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 
-# Tests share nothing, so three of them run side by side: on two processors that takes a minute less than two of them do,
-# since some wait for a browser or for other processes. Where there are more processors: make test JOBS=8
+# Tests share nothing, so three of them run side by side: on two processors that takes less time than two of them do, since
+# some wait for a browser or for other processes. Where there are more processors: make test JOBS=8
 JOBS := 3
 PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --durations 15
 

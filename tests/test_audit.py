@@ -21,6 +21,8 @@ from fei.bench import LocalEngine
 from fei.bench.units import BLACK_IMAGE, MAP, Outcome
 from fei.errors import InputError
 
+pytestmark = pytest.mark.slow
+
 ITEMS = [f"{number:02d}.png" for number in range(40)]
 # What methods are like: the means of their numbers, and seconds per map.
 GOOD = {"stability": 1.0, "random_class": 0.1, "classifier_randomization": 0.0, "gain": 0.5, "cosine": 0.7}

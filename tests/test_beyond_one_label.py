@@ -15,6 +15,8 @@ from torch.nn import functional as F
 import fei
 from fei.errors import InputError, ModelError
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[1] / "docs" / "beyond-one-label.md"
 SIDE, CELL = 24, 8
 RED, GREEN = 1, 2

@@ -22,6 +22,9 @@ from fei.errors import DataError, InputError, ModelError
 from fei.models.sources._checkpoint import read_checkpoint
 
 TIMES, BYTES = 150, 60_000_000
+
+pytestmark = pytest.mark.slow
+
 PLAN = 'name = "p"\n{}\n[[pairs]]\nmodel = "efficientnet_lite0"\ndata = "x"\n[[methods]]\nname = "random"\n'
 
 

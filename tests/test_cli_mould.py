@@ -9,6 +9,8 @@ from commands import NETWORK, furnish, run
 
 import fei
 
+pytestmark = pytest.mark.slow
+
 OUT = Path("fei-out")
 FLAGS = (
     "--json",

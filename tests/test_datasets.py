@@ -19,6 +19,8 @@ from fei.models.sources import import_torchvision
 
 # -- the data set itself -------------------------------------------------------------------------------------------
 
+pytestmark = pytest.mark.slow
+
 
 def dataset_of(names: Iterable[str]) -> Dataset:
     return Dataset("test", tuple(Item(Path(name), name, None) for name in names), None)

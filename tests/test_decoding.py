@@ -15,6 +15,8 @@ from waiting import PATIENCE, until
 from fei.app.decoding import Decoder, decoded
 from fei.errors import DataError
 
+pytestmark = pytest.mark.slow
+
 GREEDY = """
 import os, sys, time
 from pathlib import Path

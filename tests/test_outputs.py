@@ -7,6 +7,8 @@ import pytest
 from commands import NETWORK, furnish
 from commands import run as fei
 
+pytestmark = pytest.mark.slow
+
 OUT = Path("fei-out")
 
 

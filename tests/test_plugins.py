@@ -23,6 +23,8 @@ from fei.errors import InputError
 from fei.methods import _registry
 from fei.metrics import declaration
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_method"
 PLAN = """
 name = "standard"

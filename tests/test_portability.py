@@ -12,6 +12,8 @@ import torch
 from fei.common.machine import usable_processors
 from fei.core.scoring import top_classes
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).parents[1]
 FOLDERS = ("src", "tests", "benchmarks", "reliability", "studies", "examples", "docs")
 RUNNERS = {"run", "Popen", "check_output", "check_call"}

@@ -24,6 +24,8 @@ from fei.core.clipgrad import RULES
 from fei.models import Classifier
 from fei.models.sources import import_torchvision
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).parents[1]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 # Pages that need more than a network and images: a test of their own, here or where their networks are trained.

@@ -20,6 +20,8 @@ from fei.errors import ModelError
 from fei.metrics import measure_cost
 from fei.service.looking import load_network, probe
 
+pytestmark = pytest.mark.slow
+
 ODD = """
 import os, sys
 import torch
