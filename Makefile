@@ -1,6 +1,6 @@
 # make demo   installs the project into .venv and explains an image that came with it
 # make test   installs the test tools as well, then lints, type-checks and runs every test
-# make quick  lints and runs the tests that answer soonest, within a minute; make quick TESTS=tests/test_x.py that file alone
+# make quick  lints and runs the tests that answer soonest; make quick TESTS=tests/test_x.py that file alone
 # make test-elsewhere  runs the tests as other machines would: other instructions, memory, place, user, order, load
 # make lint   lints and type-checks
 # make docs   builds the documentation site into build/site, and follows every link of it; minutes the first time

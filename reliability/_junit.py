@@ -18,5 +18,6 @@ def outcome(report: Path) -> dict[str, Any]:
 def _said(case: ElementTree.Element, *tags: str) -> str | None:
     for tag in tags:
         if (part := case.find(tag)) is not None:
-            return f"{case.get('name')}: {(part.get('message') or '')[:200]}"
+            first = (part.get("message") or "").partition("\n")[0]  # the rest may name folders of this machine
+            return f"{case.get('name')}: {first[:200]}"
     return None

@@ -64,7 +64,7 @@ def properties(found: Figures) -> str:
         f"{len(found['functions_covered'])} public functions are called with random arguments; a test fails if a "
         f"public function is added without this. {found['total_examples']:,} examples in the last long run.\n\n"
         + table(("area", "tests", "examples", "outcome"), rows)
-        + "\nWhat this found, all of it fixed:\n\n"
+        + "\nWhat this found, mended unless it says otherwise:\n\n"
         + bullets(found["findings"])
     )
 
@@ -142,7 +142,7 @@ def elsewhere(found: Figures) -> str:
         "The tests run as they would on other machines. Environment variables hide processor features from torch, "
         "oneDNN, MKL, OpenBLAS and NumPy; where only the arithmetic differs, tests of pages are left out.\n\n"
         + table(("machine", "passed", "failed", "skipped"), rows)
-        + "\nWhat this found, all of it fixed:\n\n"
+        + "\nWhat this found, mended unless it says otherwise:\n\n"
         + bullets(found["findings"])
     )
 

@@ -79,6 +79,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.trial and options.out == parser.get_default("out"):
         parser.error("--trial needs an --out of its own: its results are not those of the study")
+    if options.at_most is not None and options.at_most < 1:
+        parser.error(f"--at-most is {options.at_most}; give at least 1")
     if options.costs:
         from studies._costs import cost_table
 

@@ -72,10 +72,10 @@ def test_every_declared_metric_of_an_evaluation_is_what_the_library_measures():
     chosen = subject(protocol="fei-fine")
     expected = metrics.evaluate(*chosen.given, layers=["5"], protocol="fei-fine", **seeded())
     declared = metrics.declared()
-    for name in ("insertion", "deletion"):
+    for name in ("insertion", "deletion"):  # the last bits of several threads once differed
         curve = declared[name].measure(chosen)
         assert curve.protocol == "fei-fine/1"
-        torch.testing.assert_close(curve.scores, getattr(expected, name).scores, rtol=1e-5, atol=0)  # of two threads
+        torch.testing.assert_close(curve.scores, getattr(expected, name).scores, rtol=1e-5, atol=0)
     assert torch.equal(declared["ties"].measure(chosen), expected.insertion.ties)
     for name in ("mse", "cosine", "pearson"):
         inside = {layer: values.item() for layer, values in declared[name].measure(chosen).items()}

@@ -159,7 +159,7 @@ class Task:
         """The images, (n, C, H, W)."""
         return self.batch.images[self.index]
 
-    @property
+    @cached_property
     def reference(self) -> Tensor:
         """R of each image, broadcastable to it."""
         return self.batch.references[self.index]
