@@ -185,17 +185,18 @@ class Pathway:
         def keep(site: int, value: Tensor) -> None:
             value = value.detach()
             values[site] = (value, value._version)
+            rows = _one_for_all(value, inputs) if self.rule.local else value
             if self.rule.binary and isinstance(self.sites[site], AttentionSite):
-                value = value - even_share(value)
+                rows = rows - even_share(rows)
             # in memory of its own: a following in-place operation overwrites the value
-            kept[site] = self.rule.keep(value)
+            kept[site] = self.rule.keep(rows)
 
         # with a gradient, as in `run`: kernels may differ without one too
         output = visit_sites(self.model, self.sites, inputs.detach().requires_grad_(), keep, self._folding)
         logits = getattr(output, "logits", output)
         self._answer = logits.detach() if isinstance(logits, Tensor) else None  # a graph would hold all activations
         self._recorded = inputs.detach().clone()
-        self._kept = [_one_for_all(kept[i], inputs) for i in range(len(self.sites))]
+        self._kept = [kept[i] for i in range(len(self.sites))]
         self._lasting = {site for site, (value, version) in values.items() if value._version == version}
         self._memory = {}
         # fresh memory costs time, so gradients go into that of the last pass, unless somebody may keep them
@@ -267,11 +268,11 @@ class Pathway:
         return visit_sites(self.model, [], inputs, lambda _, __: None, self._folding)
 
 
-def _one_for_all(kept: Tensor, inputs: Tensor) -> Tensor:
-    """What was kept of one row where the rows are equal to the bit, as the images are that make a batch of masks."""
-    if not inputs.is_cpu or kept.shape[:1] != inputs.shape[:1] or not torch.equal(kept, kept[:1].expand_as(kept)):
-        return kept
-    return kept[:1].clone(memory_format=torch.preserve_format)
+def _one_for_all(value: Tensor, inputs: Tensor) -> Tensor:
+    """The first row where the rows are equal to the bit, as the images are that make a batch of masks; else all."""
+    if not inputs.is_cpu or value.shape[:1] != inputs.shape[:1] or not torch.equal(value, value[:1].expand_as(value)):
+        return value
+    return value[:1]
 
 
 def _lost_share(before: Tensor, after: Tensor, rows: int) -> Tensor:
