@@ -35,9 +35,10 @@ CANDIDATES := $(or $(PYTHON),python3.11 python3.12 python3.13 python3)
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
 
 # Tests share nothing, so three of them run side by side: on two processors that takes less time than two of them do, since
-# some wait for a browser or for other processes. Where there are more processors: make test JOBS=8
+# some wait for a browser or for other processes. Where there are more processors: make test JOBS=8. A file stays in one
+# process, which makes what its tests share once; the longest begin first (tests/isolation.py).
 JOBS := 3
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --durations 15
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --durations 15
 
 .PHONY: demo test every-test quick test-elsewhere lint docs bench study kill fuzz soak load mutate coverage release clean
 .DELETE_ON_ERROR:

@@ -19,6 +19,11 @@ class TorchRandom:
 
 
 SLOW = "\npytestmark = pytest.mark.slow\n"
+# The files that take longest begin first, so that no process ends with one of them while others have nothing to do.
+LONGEST = (
+    "bench_ray", "serve_browser", "explorer_browser", "benchmarks", "golden", "cli", "real_networks", "serve_load",
+    "architectures", "model_structure", "bench_page_browser", "audit_networks", "soak", "bench_run", "bombs", "fuzz",
+)  # fmt: skip
 _TORCH = TorchRandom()  # Hypothesis keeps no more than a weak reference
 register_random(_TORCH)
 
@@ -60,6 +65,9 @@ def pytest_ignore_collect(collection_path, config):
 
 def pytest_collection_modifyitems(config, items):
     seed = config.getoption("--shuffle")
-    if seed is not None:
+    if seed is None:
+        places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: (places.get(item.path.stem, len(places)), not item.get_closest_marker("slow")))
+    else:
         keys = {name: random.Random(f"{seed} {name}").random() for item in items for name in (item.nodeid, item.path)}
         items.sort(key=lambda item: (keys[item.path], keys[item.nodeid]))
