@@ -38,7 +38,7 @@ USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[
 # some wait for a browser or for other processes. Where there are more processors: make test JOBS=8. A file stays in one
 # process, which makes what its tests share once; the longest begin first (tests/isolation.py).
 JOBS := 3
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --durations 15
+PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --durations 15
 
 .PHONY: demo test every-test quick test-elsewhere lint docs bench study kill fuzz soak load mutate coverage release clean
 .DELETE_ON_ERROR:
@@ -53,8 +53,10 @@ test: $(INSTALLED_TEST)
 every-test: $(INSTALLED_TEST)
 	$(PYTEST)
 
-# The edit loop: what takes longest, and what needs a browser, a cluster or other processes, is left out.
+# The edit loop: what takes longest, and what needs a browser, a cluster or other processes, is left out. What is left
+# waits for nothing, so one process per processor is best.
 TESTS :=
+quick: JOBS := 2
 quick: $(INSTALLED_TEST)
 	$(BIN)/ruff check .
 	$(PYTEST) --quick $(TESTS)

@@ -13,6 +13,8 @@ from fei.core.pathway import Pathway
 from fei.core.quantiles import project
 from fei.core.sites import Site
 
+pytestmark = pytest.mark.slow
+
 SITE = Site("1", 0, ("relu", 0), activation=True)
 
 

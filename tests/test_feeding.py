@@ -16,6 +16,8 @@ from fei.models.classifier import IMAGENET_MEAN, IMAGENET_STD
 from fei.models.feeding import doubt
 from fei.models.preprocessing import in_words, join_spec, split_spec
 
+pytestmark = pytest.mark.slow
+
 PHOTOGRAPHS = ("astronaut", "chelsea", "coffee", "rocket")
 
 

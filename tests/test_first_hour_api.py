@@ -18,6 +18,8 @@ from fei.methods import as_method
 from fei.models import Classifier
 from fei.service import collect
 
+pytestmark = pytest.mark.slow
+
 LABELS = ["tench", "tabby, cat", "fox", "dog"]
 
 

@@ -23,6 +23,8 @@ from fei.report.drawing import panel
 from fei.report.whole import Whole
 from fei.service import collect, look
 
+pytestmark = pytest.mark.slow
+
 OUT = Path("fei-out")
 
 

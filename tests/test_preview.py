@@ -17,6 +17,8 @@ from fei.report.explorer import explorer_html
 from fei.report.explorer._payload import payload
 from fei.service import collect
 
+pytestmark = pytest.mark.slow
+
 TOLD = "The map of fei is a preview, made in few steps to look at while waiting; leave that preset out for the map."
 
 

@@ -38,6 +38,8 @@ from fei.core.sites import (
 )
 from fei.errors import FEIError, InputError, ModelError
 
+pytestmark = pytest.mark.slow
+
 # numbers at which comparisons go wrong: zeros of both signs, the smallest numbers there are, equals, neighbours
 CRITICAL = [0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 1e-38, -1e-38, 1e38, -1e38, 1.0000001, 5.0]
 

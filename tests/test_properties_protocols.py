@@ -31,6 +31,8 @@ from fei.references import (
     smooth_noise,
 )
 
+pytestmark = pytest.mark.slow
+
 shapes = st.tuples(st.integers(1, 3), st.sampled_from([1, 3, 4]), st.sampled_from(SIZES)).map(lambda s: (*s[:2], *s[2]))
 specs = (
     st.none()

@@ -45,10 +45,11 @@ def joined(text: str) -> str:
 
 
 def found(text: str) -> list[str]:
+    line = joined(text)
     return [
         f"'{match.group()}': write {better}"
         for phrase, better in PHRASES.items()
-        for match in re.finditer(phrase, joined(text), re.IGNORECASE)
+        for match in re.finditer(phrase, line, re.IGNORECASE)
     ]
 
 
