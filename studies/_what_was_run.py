@@ -8,10 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from fei.bench.store import Store
+from fei.bench.units import BLACK_IMAGE
 
 _UNITS = """
     SELECT p.pair, p.kind, p.unit, u.status, coalesce(u.forwards, 0), coalesce(u.backwards, 0)
     FROM plan_units p JOIN units u ON u.key = p.unit"""
+_TRIALS = """
+    SELECT p.pair, p.item FROM plan_units p JOIN units u ON u.key = p.unit
+    WHERE p.kind = ? AND u.status = 'done' GROUP BY 1, 2"""
 _FINISHED = "SELECT min(u.finished), max(u.finished) FROM plan_units p JOIN units u ON u.key = p.unit"
 _IMAGES = """
     SELECT p.pair, p.item, max(u.correct), avg(u.probability), max(u.label)
@@ -41,9 +45,11 @@ def plans_table(stores: Mapping[str, Store]) -> str:
                 counts["forwards"] += forwards
                 counts["backwards"] += backwards
         total += counts
-        many = "–" if not items else "/".join(str(n) for n in sorted(set(items.values())))
+        many = _numbers(items)
         if plan.black_image is not None:
-            many = f"{plan.black_image.trials} trials"
+            many = _of(
+                _numbers(Counter(pair for pair, _ in store.rows(_TRIALS, [BLACK_IMAGE]))), plan.black_image.trials
+            )
         cells = [
             f"[{name}](../studies/{name}.toml)",
             ", ".join(pair.name for pair in plan.pairs),
@@ -94,6 +100,15 @@ def reading_table(stores: Mapping[str, Store]) -> str:
         ((first, last),) = store.rows(_FINISHED)
         lines.append(f"| {name} | {_moment(first)} | {_moment(last)} |")
     return "\n".join(lines) + "\n"
+
+
+def _numbers(of_pairs: Counter[int]) -> str:
+    """How many photographs or trials the networks have, each number once."""
+    return "/".join(str(n) for n in sorted(set(of_pairs.values()))) or "–"
+
+
+def _of(computed: str, planned: int) -> str:
+    return f"{planned} trials" if computed == str(planned) else f"{computed} of {planned} trials"
 
 
 def _moment(finished: str | None) -> str:
