@@ -65,7 +65,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "study", help="folder of the runs")
     every = (*ORDER, *SECOND)
-    parser.add_argument("--only", nargs="+", choices=every, default=ORDER, metavar="PLAN", help=", ".join(every))
+    parser.add_argument(
+        "--only", nargs="+", choices=every, default=SECOND, metavar="PLAN",
+        help=f"the second edition if not given; {', '.join(every)}",
+    )  # fmt: skip
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="of torch in each worker")
     parser.add_argument("--keep-maps", action="store_true", help="keep the maps too, for studies/gallery.py")
