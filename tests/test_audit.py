@@ -1,108 +1,26 @@
 """The parts of an audit without a network: verdicts against known numbers, and the race against a clock of its own."""
 
 import math
-import random
 import re
 
 import numpy as np
 import pytest
+from racing import CONTROL, GOOD, ITEMS, KINDS, Simulation, outcome
 from scipy import stats
 
 from fei.auditing import thresholds
 from fei.auditing.costs import Costs, passes
 from fei.auditing.measured import Measured
 from fei.auditing.page import _shares
-from fei.auditing.questions import BY_NAME, CONTROLS, QUESTIONS, STEPS, named
+from fei.auditing.questions import BY_NAME, CONTROLS, QUESTIONS, named
 from fei.auditing.recommendation import disagreement, recommend
 from fei.auditing.run import _at_a_time, budget_seconds
-from fei.auditing.schedule import Race
 from fei.auditing.verdicts import judge
 from fei.bench import LocalEngine
-from fei.bench.units import BLACK_IMAGE, MAP, Outcome
+from fei.bench.units import Outcome
 from fei.errors import InputError
 
 pytestmark = pytest.mark.slow
-
-ITEMS = [f"{number:02d}.png" for number in range(40)]
-# What methods are like: the means of their numbers, and seconds per map.
-GOOD = {"stability": 1.0, "random_class": 0.1, "classifier_randomization": 0.0, "gain": 0.5, "cosine": 0.7}
-KINDS = {
-    "good": GOOD | {"seconds": 0.5},
-    "better": GOOD | {"gain": 0.7, "seconds": 0.4},
-    "slow": GOOD | {"gain": 0.8, "seconds": 20.0},
-    "blind": GOOD | {"random_class": 0.95, "classifier_randomization": 0.95, "seconds": 0.3},
-    "noise": GOOD
-    | {"stability": 0.0, "random_class": 1.0, "classifier_randomization": 1.0, "gain": 0.0, "cosine": 0.4},
-}
-CONTROL = {"gain": 0.2, "cosine": 0.5, "seconds": 0.0}
-
-
-def outcome(method, item, step, kind, draw):
-    """What a step of a method with these means brings."""
-    near = {name: value + draw.gauss(0, 0.05) for name, value in kind.items() if name not in ("stability", "seconds")}
-    scores = {
-        "map": {"stability": kind.get("stability", 1.0) - abs(draw.gauss(0, 0.01))},
-        "class": {"random_class": near.get("random_class", 1.0), "runner_up": 0.5},
-        "weights": {"classifier_randomization": near.get("classifier_randomization", 1.0)},
-        "score": {"insertion": 0.2 + near["gain"], "deletion": 0.2, "cosine": near["cosine"]},
-        "black": {"fired": float(kind.get("fires", 0))},
-        "survey": {},
-    }[step]
-    return Outcome(
-        key=f"{method}-{item}",
-        kind=BLACK_IMAGE if step == "black" else MAP,
-        model="",
-        data="",
-        item=item,
-        method=method,
-        config="",
-        seed=0,
-        status="done",
-        target=1,
-        label="one",
-        probability=0.9,
-        seconds=kind.get("seconds", 0.1) if step == "map" else None,
-        scores=tuple((name, "", "", value) for name, value in scores.items()),
-        groups=STEPS[step],
-    )
-
-
-class Simulation:
-    """A race on a clock of its own; what steps take is drawn around what they should."""
-
-    def __init__(
-        self, methods, budget, *, measured=None, pass_seconds=0.02, seed=0, items=ITEMS, questions=QUESTIONS, row=1.0
-    ):
-        self.now, self.draw, self.steps, self.methods = 0.0, random.Random(seed), [], methods
-        self.pass_seconds, self.row = pass_seconds, row  # a row of many takes longer than one by itself by this factor
-        self.measured = measured or Measured()
-        costs = Costs(pass_seconds, {name: {} for name in methods}, self.measured)
-        costs._passes |= {name: kind["seconds"] / pass_seconds for name, kind in methods.items() if "seconds" in kind}
-        masks = [name for name, kind in methods.items() if "fires" in kind]
-        self.told = []
-        self.race = Race(
-            list(methods), items, questions, masks, self.measured, costs, budget, lambda: self.now, self.told.append
-        )
-
-    def run(self):
-        while (step := self.race.next()) is not None:
-            assert step not in self.steps
-            self.steps.append(step)
-            kind = self.methods.get(step.method, CONTROL)
-            maps = {"map": 2, "class": 2, "weights": 1, "black": 1}.get(step.name, 0)
-            rows = {"score": 22, "survey": 18, "weights": 6, "map": 2}.get(step.name, 0)
-            spent = maps * kind.get("really", kind.get("seconds", 0.1)) + rows * self.row * self.pass_seconds
-            self.now += spent * self.draw.uniform(0.8, 1.25)
-            came = outcome(step.method, step.item, step.name, kind, self.draw)
-            self.measured.add(came)
-            self.race.came(came)
-        self.race.look()
-        self.race.leave_out()
-        return self
-
-    def images(self, method, step="map"):
-        return sum(each.method == method and each.name == step for each in self.steps)
-
 
 # The budget
 

@@ -55,6 +55,7 @@ class Standing:
 
     def __post_init__(self) -> None:
         self._begun: list[str] = []
+        self._order: list[str] = []
         self._looked = float("-inf")
 
     @property
@@ -72,7 +73,8 @@ class Standing:
             if verdict.answer in (PASS, FAIL) and verdict.answer != known:
                 self.tell(f"{method}: {name} {MARKS[verdict.answer]}")
         self.table = table
-        clean = [method for method in self.begun if not self._failed(method, self.sure)]
+        self._order = self._ordered()
+        clean = [method for method in self._order if not self._failed(method, self.sure)]
         for method in self.begun:
             reason = self._beaten(method, clean)
             if reason and method not in self.dropped:
@@ -98,7 +100,12 @@ class Standing:
         return None
 
     def standing(self) -> list[str]:
-        """The methods that were measured, the best first: by fails, open questions, gain and cost."""
+        """The methods that were measured, the best first, as of the last look; those begun since come last."""
+        known = [method for method in self._order if method not in self.left_out]
+        return known + [method for method in self.begun if method not in self._order]
+
+    def _ordered(self) -> list[str]:
+        """By fails, open questions, gain and cost."""
 
         def place(method: str) -> tuple[int, int, float, float]:
             essential = [question.name for question in self.questions if question.essential]

@@ -37,6 +37,7 @@ class Verdict:
         limit: Where the answer changes.
         against: The control that it was compared with.
         why: Why there is no answer, where there is none.
+        needed: About how many images, or trials, would tell at best.
     """
 
     answer: str
@@ -47,6 +48,7 @@ class Verdict:
     limit: float
     against: str = ""
     why: str = ""
+    needed: int = thresholds.FEWEST
 
     @property
     def mark(self) -> str:
@@ -209,7 +211,7 @@ def _verdict(
         why = f"{_count(n, test)}, and an answer needs {thresholds.FEWEST}" if n else "not measured in this time"
     else:
         why = f"the interval over {_count(n, test)} holds the limit{_needed(test)}"
-    return Verdict(answer, n, mean, low, high, test.limit, test.against, why)
+    return Verdict(answer, n, mean, low, high, test.limit, test.against, why, _at_best(test))
 
 
 def _count(n: int, test: _Test) -> str:
@@ -219,11 +221,28 @@ def _count(n: int, test: _Test) -> str:
 
 def _needed(test: _Test) -> str:
     """About how many images an answer would take, if the numbers stayed as they are."""
-    distance = abs(float(test.values.mean()) - test.limit)
-    if test.share or distance == 0:
+    if test.share:
         return ""
-    needed = math.ceil((3 * float(test.values.std(ddof=1)) / distance) ** 2)
+    needed = _images(test, abs(float(test.values.mean()) - test.limit))
     return f"; about {needed} images would tell" if len(test.values) < needed <= thresholds.LADDER[-1] else ""
+
+
+def _at_best(test: _Test) -> int:
+    """The same if the mean lies a standard error further from the limit than it seems, as it may: few images err."""
+    n = len(test.values)
+    if n < thresholds.FEWEST:
+        return thresholds.FEWEST
+    if test.share:
+        return thresholds.TRIALS
+    error = float(test.values.std(ddof=1)) / math.sqrt(n)
+    return _images(test, abs(float(test.values.mean()) - test.limit) + error)
+
+
+def _images(test: _Test, distance: float) -> int:
+    """How many images have a mean that is three standard errors from the limit."""
+    if distance == 0:
+        return thresholds.LADDER[-1] + 1
+    return math.ceil((3 * float(test.values.std(ddof=1)) / distance) ** 2)
 
 
 def lead(measured: Measured, first: str, second: str, items: Sequence[str]) -> tuple[float, float, int]:
