@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,6 +33,7 @@ class Prices(Standing):
         super().__post_init__()
         self._started = self.clock()
         self._given: set[Step] = set()
+        self._spent: dict[str, float] = defaultdict(float)  # seconds
         self._place = {item: place for place, item in enumerate(self.items)}
         self._trials = [str(number) for number in range(thresholds.TRIALS)]
         self._steps = {step for question in self.questions for step in question.steps}
@@ -87,9 +88,15 @@ class Prices(Standing):
         """What the cost of a method counts for."""
         return thresholds.FAVOUR.value if method == FLAGSHIP else 1.0
 
+    def _behind(self, method: str) -> bool:
+        """Whether others go first: it cannot be recommended any more, or has had its share of the time."""
+        whole = self.workers * (self.deadline - self._started)
+        greedy = method != FLAGSHIP and self._spent[method] > thresholds.SHARE.value * whole
+        return greedy or method in self.dropped
+
     def _leaders(self) -> list[str]:
         """The few that may well be recommended: the first of those whose scores are known."""
-        known = [m for m in self.standing() if m not in self.dropped and not self._left(m, "score")]
+        known = [m for m in self.standing() if not self._behind(m) and not self._left(m, "score")]
         return known[: thresholds.LEADERS]
 
     def _asked(self, method: str) -> list[Question]:

@@ -35,17 +35,13 @@ class Race(Prices):
         self._under_way: dict[Step, float] = {}
         self._arrivals: list[float] = []
         self._failures: Counter[tuple[str, str]] = Counter()
-        self._waiting = sorted(self.methods, key=self._turn)
+        # what is there from before is taken as begun: it costs nothing
+        self._begun = [
+            method for method in self.methods if any(self.measured.groups.get((method, item)) for item in self.items)
+        ]
+        self._waiting = sorted((method for method in self.methods if method not in self._begun), key=self._turn)
         self._warm = False
-        for method in (*self.methods, *CONTROLS):
-            if any(self.measured.groups.get((method, item)) for item in self.items):
-                self._warm_up(method)
         self.look()
-
-    def _warm_up(self, method: str) -> None:
-        """What is there from before is taken as begun: it costs nothing."""
-        if method in self._waiting:
-            self._begin(method)
 
     def _turn(self, method: str) -> float:
         """Methods are begun in the order of this."""
@@ -80,6 +76,7 @@ class Race(Prices):
         if len(self._arrivals) >= self.workers:  # it began when a worker became free
             begun = max(begun, self._arrivals[-self.workers])
         self._arrivals.append(now)
+        self._spent[step.method] += now - begun
         if ready and self._warm:  # the first one also loads the network
             self.costs.learn(step.method, step.name, now - begun)
         self._warm = True
@@ -176,7 +173,7 @@ class Race(Prices):
         """
         level, place = self._level(step), self._position(step)
         scored = 2 * int(step.name in ("score", "black"))
-        late = int(step.method in self.dropped or (level == 0 and self._too_slow(step.method, bool(scored))))
+        late = int(self._behind(step.method) if level else self._late(step.method, bool(scored)))
         if level == 0:
             # all images of a method, so that it has answers where time runs short; the scores of the best first
             turn = order[step.method] if scored else self._begun.index(step.method)
@@ -186,8 +183,10 @@ class Race(Prices):
         price = min(unclear, default=math.inf)
         return (late, 1 if unclear else 2, price, level, order[step.method], place, scored)
 
-    def _too_slow(self, method: str, scored: bool) -> bool:
-        """Whether a method's quick questions would not be ready, or crowd out the first scores of those that are."""
+    def _late(self, method: str, scored: bool) -> bool:
+        """Whether a method is dropped, its quick questions would not be ready, or crowd out first scores of others."""
+        if method in self.dropped:
+            return True
         rest = self._rest(method)
         ready = [each for each in self.begun if each not in self.dropped and not self._rest(each)]
         return not self._in_time(rest) or bool(not scored and ready and not self._leaves_scores(rest, 0.0, ready))
@@ -240,7 +239,7 @@ class Race(Prices):
         scored = self._with_scores()
         first, further = list[float](), [math.inf]
         for (method, name), price in self._prices().items():
-            if method in self.dropped:
+            if self._behind(method):
                 continue
             if self.sure.get((method, name), OPEN).n >= thresholds.FEWEST:
                 further.append(price)
@@ -266,6 +265,7 @@ class Race(Prices):
     def _begin(self, method: str) -> None:
         self._waiting.remove(method)
         self._begun.append(method)
+        self.tell(f"{method} begins, about {short(self.costs.of_map(method))} per map")
 
     def _leaves_scores(self, quick: float, without: float, methods: Sequence[str]) -> bool:
         """Whether so many seconds leave time for the first scores of methods, or one's would not fit without them."""

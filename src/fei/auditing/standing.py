@@ -56,6 +56,7 @@ class Standing:
     def __post_init__(self) -> None:
         self._begun: list[str] = []
         self._order: list[str] = []
+        self._told: dict[tuple[str, str], str] = {}
         self._looked = float("-inf")
 
     @property
@@ -69,8 +70,8 @@ class Standing:
         table = self._judged(thresholds.ALPHA.value)
         self.sure = self._judged(thresholds.SURE.value)
         for (method, name), verdict in table.items():
-            known = self.table.get((method, name), OPEN).answer
-            if verdict.answer in (PASS, FAIL) and verdict.answer != known:
+            if verdict.answer in (PASS, FAIL) and verdict.answer != self._told.get((method, name)):
+                self._told[method, name] = verdict.answer  # once, though it may waver
                 self.tell(f"{method}: {name} {MARKS[verdict.answer]}")
         self.table = table
         self._order = self._ordered()

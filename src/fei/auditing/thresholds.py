@@ -71,6 +71,11 @@ LEAD = Limit(
     "what the seconds until an open question of these is told count for: three of about 25 methods lead, so of those "
     "that are begun one in ten will be among them, and answers about the others matter less",
 )
+SHARE = Limit(
+    0.25,
+    "share of the time after which a method goes on only where nothing else is left, `fei` aside: a method that "
+    "is slow must not take what the open questions of quick ones, or another beginning, would need",
+)
 LOOKED_AT = (8, 32)
 """Images on which the network's answers are looked at before anything is measured: where it is clear, and at most."""
 
