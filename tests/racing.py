@@ -4,7 +4,7 @@ import random
 
 from fei.auditing.costs import Costs
 from fei.auditing.measured import Measured
-from fei.auditing.questions import QUESTIONS, STEPS
+from fei.auditing.questions import CONTROLS, QUESTIONS, STEPS
 from fei.auditing.schedule import Race
 from fei.bench.units import BLACK_IMAGE, MAP, Outcome
 
@@ -172,3 +172,14 @@ class Simulation:
 
     def images(self, method, step="map"):
         return sum(each.method == method and each.name == step for each in self.steps)
+
+
+def on_squeezenet(minutes, names=None, *, slower=1.0, photographs=0):
+    """An audit of so many minutes with the costs and numbers of SqueezeNet; loading and the report take their part."""
+    kinds = squeezenet(slower=slower, photographs=photographs)
+    controls = {name: kinds.pop(name) for name in CONTROLS}
+    seconds = 60 * minutes - 8 - max(4, 3 * minutes)
+    return Simulation(
+        {name: kinds[name] for name in names or kinds}, seconds, seed=photographs, controls=controls,
+        items=[f"{number:03d}.jpg" for number in range(124)], pass_seconds=0.015 * slower, row=2.0,
+    ).run()  # fmt: skip

@@ -1,11 +1,10 @@
-"""The parts of an audit without a network: verdicts against known numbers, and the race against a clock of its own."""
+"""The parts of an audit without a network: verdicts against known numbers, and what is said of them."""
 
 import math
-import re
 
 import numpy as np
 import pytest
-from racing import CONTROL, GOOD, ITEMS, KINDS, Simulation, outcome
+from racing import GOOD, ITEMS, KINDS, Simulation
 from scipy import stats
 
 from fei.auditing import thresholds
@@ -14,154 +13,11 @@ from fei.auditing.measured import Measured
 from fei.auditing.page import _shares
 from fei.auditing.questions import BY_NAME, CONTROLS, QUESTIONS, named
 from fei.auditing.recommendation import disagreement, recommend
-from fei.auditing.run import _at_a_time, budget_seconds
+from fei.auditing.run import budget_seconds
 from fei.auditing.verdicts import judge
-from fei.bench import LocalEngine
-from fei.bench.units import Outcome
 from fei.errors import InputError
 
 pytestmark = pytest.mark.slow
-
-# The budget
-
-
-@pytest.mark.parametrize(("budget", "seed"), [(40, 0), (120, 1), (600, 2), (3600, 3)])
-def test_the_budget_is_kept_and_used(budget, seed):
-    done = Simulation({name: KINDS[name] for name in ("good", "better", "slow", "blind")}, budget, seed=seed).run()
-    assert done.now <= 1.02 * budget
-    race = done.race
-    unclear = [name for name in race.begun for q in QUESTIONS if race.sure[name, q.name].answer == "unknown"]
-    assert done.now >= 0.85 * budget or not (unclear or race.left_out)  # else all is clear
-
-
-@pytest.mark.parametrize("budget", [60, 120, 600])
-@pytest.mark.parametrize("pass_seconds", [0.1, 0.2, 0.5])
-def test_time_in_which_nothing_more_can_be_decided_is_used_for_a_later_audit(budget, pass_seconds):
-    methods = {name: KINDS[name] for name in ("good", "blind", "slow")}
-    first = Simulation(methods, budget, pass_seconds=pass_seconds, row=2.0).run()
-    assert 0.85 * budget <= first.now <= 1.05 * budget
-    second = Simulation(methods, 600, pass_seconds=pass_seconds, row=2.0, measured=first.measured).run()
-    assert not set(first.steps) & set(second.steps)
-
-
-def test_scores_that_take_thrice_what_was_guessed_are_ready_all_the_same():
-    done = Simulation(
-        {name: KINDS[name] for name in ("good", "better", "blind")}, 120, pass_seconds=0.03, row=3.0
-    ).run()
-    assert done.race.table["better", "score"].answer == "pass"
-    scores = [place for place, step in enumerate(done.steps) if step.name == "score"]
-    assert scores[0] <= 6 * thresholds.FEWEST  # what it takes is seen before all methods have their quick answers
-    first = [step.method for step in done.steps if step.name == "score" and step.method not in CONTROLS]
-    assert len(set(first[: thresholds.FEWEST])) == 1  # one method has an answer before the next is scored
-    survey = [place for place, step in enumerate(done.steps) if step.name == "survey"]
-    assert len(survey) == thresholds.FEWEST
-    assert scores[4 * thresholds.FEWEST] < survey[0]
-
-
-def test_what_makes_the_maps_by_default_begins_before_others_that_are_hardly_cheaper():
-    kinds = {"a": 0.2, "b": 1.5, "fei": 5.0, "c": 6.0}
-    methods = {name: GOOD | {"seconds": seconds} for name, seconds in kinds.items()}
-    for budget, expected in ((600, ["a", "fei", "b", "c"]), (60, ["a", "b"])):
-        steps = Simulation(methods, budget).run().steps
-        order = list(dict.fromkeys(step.method for step in steps if step.method not in CONTROLS))
-        assert order[: len(expected)] == expected
-
-
-def test_a_method_that_turns_out_slow_does_not_crowd_out_the_scores_of_others():
-    methods = {"good": GOOD | {"seconds": 0.1}, "fei": GOOD | {"seconds": 4.0, "really": 17.0}}
-    done = Simulation(methods, 600, pass_seconds=0.25).run()
-    assert done.images("fei")  # it was begun
-    assert done.race.table["good", "score"].answer == "pass"
-
-
-def test_the_race_knows_how_many_steps_are_computed_at_a_time():
-    assert [_at_a_time("local", 0), _at_a_time("local", 3), _at_a_time(LocalEngine(2), 0)] == [1, 3, 2]
-    assert _at_a_time("ray", 5) == 5
-
-
-def test_ray_takes_all_processors_where_nobody_says_how_many(monkeypatch):
-    monkeypatch.setattr("fei.auditing.run.usable_processors", lambda: 7)
-    assert [_at_a_time("ray", 0), _at_a_time("local", 0)] == [7, 1]
-
-
-def test_cheap_methods_come_first_and_slow_ones_are_told_what_they_need():
-    done = Simulation({name: KINDS[name] for name in ("slow", "good", "blind")}, 60).run()
-    order = list(dict.fromkeys(step.method for step in done.steps if step.method not in CONTROLS))
-    assert order == ["blind", "good"]
-    assert re.search(r"not begun: about (19|2\d) s per map, so \d+ min more", done.race.left_out["slow"])
-
-
-def test_with_little_time_there_are_at_least_the_quick_answers():
-    done = Simulation({name: KINDS[name] for name in ("good", "blind")}, 60, pass_seconds=0.2).run()
-    answers = {name: done.race.table["good", name].answer for name in BY_NAME}
-    assert answers["class"] == answers["weights"] == answers["seed"] == "pass"
-    assert answers["score"] == "unknown"
-
-
-def test_a_first_guess_that_is_far_too_high_is_mended():
-    simulation = Simulation({name: KINDS[name] for name in ("good", "blind")}, 60)
-    simulation.race.costs._pass *= 5  # the machine was busy while the network was looked at
-    assert simulation.run().race.table["good", "score"].answer == "pass"
-
-
-def test_who_fails_is_dropped_and_goes_on_last():
-    done = Simulation({name: KINDS[name] for name in ("good", "blind")}, 3600).run()
-    assert done.race.dropped["blind"].endswith(", and good fails nothing so far")
-    last_of_good = max(place for place, step in enumerate(done.steps) if step.method == "good")
-    scored = [place for place, step in enumerate(done.steps) if (step.method, step.name) == ("blind", "score")]
-    assert scored
-    assert all(place > last_of_good for place in scored)
-
-
-def test_who_is_worse_and_no_quicker_is_dropped():
-    done = Simulation({name: KINDS[name] for name in ("good", "better")}, 300).run()
-    assert "better is better" in done.race.dropped["good"]
-    assert "better" not in done.race.dropped
-    slow = Simulation({name: KINDS[name] for name in ("good", "slow")}, 900).run()
-    assert slow.race.dropped == {}  # one is better, the other is quicker
-
-
-def test_what_is_clear_is_not_measured_on():
-    done = Simulation({"good": KINDS["good"]}, 3600).run()
-    assert done.images("good", "class") == thresholds.FEWEST
-    assert not [step for step in done.steps if step.method in CONTROLS and step.item == ITEMS[-1]]
-
-
-def test_what_is_there_from_before_is_not_computed_again():
-    methods = {name: KINDS[name] for name in ("good", "blind", "slow")}
-    first = Simulation(methods, 60).run()
-    second = Simulation(methods, 900, measured=first.measured).run()
-    assert second.steps
-    assert not set(first.steps) & set(second.steps)
-    assert second.race.table["slow", "class"].answer == "pass"
-
-
-def test_a_step_that_fails_twice_is_left_alone():
-    simulation = Simulation({"good": KINDS["good"]}, 600)
-    race, reason = simulation.race, "The network has no gradient; give another."
-    while (step := race.next()) is not None:
-        came = outcome(step.method, step.item, step.name, KINDS["good"] | CONTROL, simulation.draw)
-        if step.name == "weights":
-            came = Outcome(
-                **{name: getattr(came, name) for name in ("key", "kind", "model", "data", "item", "method", "config")},
-                seed=0, status="failed", error=reason,
-            )  # fmt: skip
-        simulation.now += 0.1
-        simulation.steps.append(step)
-        simulation.measured.add(came)
-        race.came(came)
-    race.look()
-    assert simulation.images("good", "weights") == 2
-    assert race.table["good", "weights"].why == reason
-    assert race.table["good", "class"].answer == "pass"
-
-
-def test_what_was_decided_is_told():
-    told = Simulation({name: KINDS[name] for name in ("good", "blind")}, 600).run().told
-    assert "good: class ✓" in told
-    assert "blind: class ✗" in told
-    assert any(text.startswith("blind is dropped: it fails") for text in told)
-
 
 # Verdicts
 
@@ -204,6 +60,16 @@ def test_the_correction_is_benjamini_and_hochbergs():
     for method in chances:
         verdict = table[method, "seed"]
         assert (verdict.low < 0.9 < verdict.high) == (verdict.answer == "unknown")
+
+
+def test_how_many_images_would_tell_at_best():
+    values = np.array([0.88, 0.96, 0.90, 0.94, 0.97, 0.86, 0.99])
+    verdict = judge(known(values), ["m"], named("seed"), ITEMS)["m", "seed"]
+    mean = values.mean() + stats.sem(values)  # one standard error further from the limit
+    needed = next(n for n in range(2, 200) if (mean - 0.9) / (values.std(ddof=1) / math.sqrt(n)) >= 3)
+    assert (verdict.answer, verdict.needed) == ("unknown", needed)
+    assert judge(known([0.9] * 6), ["m"], named("seed"), ITEMS)["m", "seed"].needed > thresholds.LADDER[-1]
+    assert judge(known([1.0] * 4), ["m"], named("seed"), ITEMS)["m", "seed"].needed == thresholds.FEWEST
 
 
 def test_class_and_weights_are_read_against_the_methods_own_seeds():

@@ -18,39 +18,27 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from racing import Simulation, squeezenet  # noqa: E402
+from racing import on_squeezenet  # noqa: E402
 
-from fei.auditing.questions import CONTROLS, QUESTIONS  # noqa: E402
+from fei.auditing.questions import QUESTIONS  # noqa: E402
 from fei.auditing.recommendation import recommend  # noqa: E402
 
-ITEMS = [f"{number:03d}" for number in range(124)]
-PASS_SECONDS, ROW = 0.015, 2.0
-LOADING, RESERVE = 8.0, (4.0, 0.05)
 WATCHED = ("gradcam", "liftcam", "fei", "smoothgrad", "occlusion", "kernel-shap", "fgvce", "rise")
-
-
-def raced(minutes: float, slower: float, photographs: int) -> Any:
-    """One race within a budget, of which loading and the report take a part."""
-    kinds = squeezenet(slower=slower, photographs=photographs)
-    methods = {name: kind for name, kind in kinds.items() if name not in CONTROLS}
-    controls = {name: kinds[name] for name in CONTROLS}
-    time = 60 * minutes - LOADING - max(RESERVE[0], 3 * minutes)
-    return Simulation(
-        methods, time, items=ITEMS, pass_seconds=PASS_SECONDS * slower, row=ROW, controls=controls, seed=photographs
-    ).run()
 
 
 def summary(races: list[Any], budget: float) -> str:
     """What the races of one length found, in a few lines."""
     lines, chosen, passed, told = [], Counter[str](), [], Counter[str]()
     for race in races:
-        advice = recommend(race.measured, race.race.table, race.race.standing(), QUESTIONS, ITEMS, race.race.left_out)
+        advice = recommend(
+            race.measured, race.race.table, race.race.standing(), QUESTIONS, race.race.items, race.race.left_out
+        )
         best = str(advice.method)
         chosen[best] += 1
         answers = {q.name: race.race.table[best, q.name].mark for q in QUESTIONS} if advice.method else {}
         told.update(name for name, mark in answers.items() if mark in "✓✗")
         passed.append(sum(mark == "✓" for mark in answers.values()))
-    used = [race.now / (60 * budget - LOADING - max(RESERVE[0], 3 * budget)) for race in races]
+    used = [race.now / race.race.deadline for race in races]
     count = [len(race.race.begun) for race in races]
     answered = [sum(v.mark in "✓✗" for v in race.race.table.values()) for race in races]
     lines.append(
@@ -77,7 +65,8 @@ def main() -> None:
     parser.add_argument("--races", type=int, default=5)
     asked = parser.parse_args()
     for minutes in asked.minutes:
-        print(summary([raced(minutes, asked.slower, number) for number in range(asked.races)], minutes), flush=True)
+        races = [on_squeezenet(minutes, slower=asked.slower, photographs=number) for number in range(asked.races)]
+        print(summary(races, minutes), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fei.auditing import thresholds
-from fei.auditing.questions import CONTROLS, STEPS, Question
+from fei.auditing.questions import BY_NAME, CONTROLS, STEPS, Question
 from fei.auditing.standing import OPEN, Standing
 from fei.auditing.verdicts import UNKNOWN
 from fei.core.settings import FLAGSHIP
@@ -122,6 +122,49 @@ class Prices(Standing):
             rows += [(control, "score") for control in CONTROLS]
         seconds = sum(max(0, needed - self._done[row]) * self.costs.of(*row) for row in rows)
         return seconds if self._in_time(seconds) else math.inf
+
+    def _prices(self) -> dict[tuple[str, str], float]:
+        """Of each open question about each method, how long until it is told; for those that lead it counts less."""
+        leaders = self._leaders()
+        return {
+            (method, question.name): self._seconds_to_tell(method, question)
+            * (thresholds.LEAD.value if method in leaders else self._favour(method))
+            for method in self.begun
+            for question in self._asked(method)
+            if self._unclear(method, question)
+        }
+
+    def _soonest(self) -> float:
+        """How long until the next answer that comes after the quick questions of the methods that were begun."""
+        scored = self._with_scores()
+        first, further = list[float](), [math.inf]
+        for (method, name), price in self._prices().items():
+            if self._behind(method):
+                continue
+            if self.sure.get((method, name), OPEN).n >= thresholds.FEWEST:
+                further.append(price)
+            elif name == "black" or (method in scored and "score" in BY_NAME[name].steps):
+                first.append(price)
+        if not first and scored and (left := self._left(CONTROLS[0], "survey")):
+            first.append(left * self.costs.of("", "survey"))
+        return min(first or further)
+
+    def _with_scores(self) -> set[str]:
+        """The methods, the best first, whose scores on the first images fit into the time beside the controls'."""
+        if "score" not in self._steps:
+            return set()
+        each, needed = self.costs.of("", "score"), self._of_controls()
+        found: set[str] = set()
+        for method in sorted(self.standing(), key=lambda method: method in self.dropped):
+            needed += self._left(method, "score") * each
+            if not self._in_time(needed):
+                break
+            found.add(method)
+        return found
+
+    def _of_controls(self) -> float:
+        """What the first scores of the controls take."""
+        return sum(self._left(control, "score") for control in CONTROLS) * self.costs.of("", "score")
 
     def _in_time(self, seconds: float, share: float = 1.0) -> bool:
         """Whether so much work fits into a share of the time that is left."""

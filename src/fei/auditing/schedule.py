@@ -1,10 +1,11 @@
 """What is measured next: within a budget, by what it costs and what it can still decide.
 
-It is a race. Methods are begun in the order of their cost, each on the same few images; then those that can still be
-recommended go on to more images with the questions that are still open. A method is dropped where it fails an essential
-question and another one fails none, or where another one is better and no slower; what is left of the time in the end
-goes to those too. No step is begun that would not be ready in time. Where nothing more can be decided, the rest of the
-time goes to steps that a later audit goes on from.
+It is a race, and what is told soonest comes first. Methods are begun in the order of their cost, each on the same few
+images, where that takes less time than the next answer about those that were begun; these go on to more images with the
+questions that are still open. A method is dropped where it fails an essential question and another one fails none, or
+where another one is better and no slower; what is left of the time in the end goes to those too. No step is begun that
+would not be ready in time. Where nothing more can be decided, the rest of the time goes to steps that a later audit has
+no need to take.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from collections.abc import Sequence
 from fei.auditing import thresholds
 from fei.auditing.costs import short
 from fei.auditing.prices import QUICK, Prices, Step
-from fei.auditing.questions import BY_NAME, CONTROLS, STEPS, Question
-from fei.auditing.standing import OPEN
+from fei.auditing.questions import CONTROLS, STEPS, Question
 from fei.bench.units import BLACK_IMAGE, Outcome
 from fei.progress import span
 
@@ -35,6 +35,7 @@ class Race(Prices):
         self._under_way: dict[Step, float] = {}
         self._arrivals: list[float] = []
         self._failures: Counter[tuple[str, str]] = Counter()
+        self._reached: Counter[tuple[str, str]] = Counter()
         # what is there from before is taken as begun: it costs nothing
         self._begun = [
             method for method in self.methods if any(self.measured.groups.get((method, item)) for item in self.items)
@@ -151,9 +152,11 @@ class Race(Prices):
 
     def _next_of(self, method: str, question: Question) -> Step | None:
         """The first step of a question that is missing, image by image."""
-        for item in self._places(question.steps[-1]):
+        places, cell = self._places(question.steps[-1]), (method, question.name)
+        for place in range(self._reached[cell], len(places)):
             for name in question.steps:
-                if self._to_do(step := Step(method, name, item)):
+                if self._to_do(step := Step(method, name, places[place])):
+                    self._reached[cell] = place  # what is done stays done
                     return step
         return None
 
@@ -184,12 +187,12 @@ class Race(Prices):
         return (late, 1 if unclear else 2, price, level, order[step.method], place, scored)
 
     def _late(self, method: str, scored: bool) -> bool:
-        """Whether a method is dropped, its quick questions would not be ready, or crowd out first scores of others."""
+        """Whether a method is dropped, or its quick questions would not be ready or crowd out the best one's scores."""
         if method in self.dropped:
             return True
         rest = self._rest(method)
-        ready = [each for each in self.begun if each not in self.dropped and not self._rest(each)]
-        return not self._in_time(rest) or bool(not scored and ready and not self._leaves_scores(rest, 0.0, ready))
+        ready = [each for each in self.standing() if each not in self.dropped and not self._rest(each)]
+        return not self._in_time(rest) or bool(not scored and ready and not self._leaves_scores(rest, 0.0, ready[:1]))
 
     def _with_controls(self, step: Step) -> list[Step]:
         """A score is worth something beside those of the controls on the same image, which come first."""
@@ -207,47 +210,6 @@ class Race(Prices):
         seconds = sum(self.costs.of(*step) for step in steps)
         waiting = max((self.costs.of(step.method, step.name) for step in self._under_way), default=0.0)
         return self.clock() + seconds + waiting <= self.deadline
-
-    def _with_scores(self) -> set[str]:
-        """The methods, the best first, whose scores on the first images fit into the time beside the controls'."""
-        if "score" not in self._steps:
-            return set()
-        each = self.costs.of("", "score")
-        needed = sum(self._left(control, "score") for control in CONTROLS) * each
-        needed += self._left(CONTROLS[0], "survey") * self.costs.of("", "survey")
-        found: set[str] = set()
-        for method in sorted(self.standing(), key=lambda method: method in self.dropped):
-            needed += self._left(method, "score") * each
-            if not self._in_time(needed):
-                break
-            found.add(method)
-        return found
-
-    def _prices(self) -> dict[tuple[str, str], float]:
-        """Of each open question about each method, how long until it is told; for those that lead it counts less."""
-        leaders = self._leaders()
-        return {
-            (method, question.name): self._seconds_to_tell(method, question)
-            * (thresholds.LEAD.value if method in leaders else self._favour(method))
-            for method in self.begun
-            for question in self._asked(method)
-            if self._unclear(method, question)
-        }
-
-    def _soonest(self) -> float:
-        """How long until the next answer that comes after the quick questions of the methods that were begun."""
-        scored = self._with_scores()
-        first, further = list[float](), [math.inf]
-        for (method, name), price in self._prices().items():
-            if self._behind(method):
-                continue
-            if self.sure.get((method, name), OPEN).n >= thresholds.FEWEST:
-                further.append(price)
-            elif name == "black" or (method in scored and "score" in BY_NAME[name].steps):
-                first.append(price)
-        if not first and scored and (left := self._left(CONTROLS[0], "survey")):
-            first.append(left * self.costs.of("", "survey"))
-        return min(first or further)
 
     def _admit(self) -> None:
         """Begin methods whose quick questions are told sooner than what is open, fit, and leave time for scores."""
@@ -272,10 +234,10 @@ class Race(Prices):
         if "score" not in self._steps:
             return True
         score = self.costs.of("", "score")
-        controls = sum(self._left(control, "score") for control in CONTROLS) * score
+        besides = self._of_controls() + self._left(CONTROLS[0], "survey") * self.costs.of("", "survey")
         of_all = sum(self._left(each, "score") for each in methods) * score
-        return self._in_time(quick + controls + of_all) or not self._in_time(
-            without + controls + thresholds.FEWEST * score
+        return self._in_time(quick + besides + of_all) or not self._in_time(
+            without + besides + thresholds.FEWEST * score
         )
 
     def _admit_one(self) -> bool:

@@ -9,7 +9,7 @@ from fei.auditing import thresholds
 from fei.auditing.costs import Costs
 from fei.auditing.measured import Measured
 from fei.auditing.questions import Question
-from fei.auditing.verdicts import FAIL, MARKS, PASS, UNKNOWN, Verdict, judge, lead
+from fei.auditing.verdicts import FAIL, MARKS, PASS, UNKNOWN, Verdict, judge_at, lead
 
 OPEN = Verdict(UNKNOWN, 0, 0.0, 0.0, 0.0, 0.0)
 """Of what has not been measured."""
@@ -67,8 +67,10 @@ class Standing:
     def look(self) -> None:
         """See what is decided by now, and who can no longer be recommended."""
         self._looked = self.clock()
-        table = self._judged(thresholds.ALPHA.value)
-        self.sure = self._judged(thresholds.SURE.value)
+        table, self.sure = judge_at(
+            [thresholds.ALPHA.value, thresholds.SURE.value],
+            self.measured, self.begun, self.questions, self.items, self.with_masks,
+        )  # fmt: skip
         for (method, name), verdict in table.items():
             if verdict.answer in (PASS, FAIL) and verdict.answer != self._told.get((method, name)):
                 self._told[method, name] = verdict.answer  # once, though it may waver
@@ -81,9 +83,6 @@ class Standing:
             if reason and method not in self.dropped:
                 self.dropped[method] = reason
                 self.tell(f"{method} is dropped: {reason}")
-
-    def _judged(self, alpha: float) -> dict[tuple[str, str], Verdict]:
-        return judge(self.measured, self.begun, self.questions, self.items, alpha=alpha, with_masks=self.with_masks)
 
     def _failed(self, method: str, table: dict[tuple[str, str], Verdict]) -> list[str]:
         essential = [question.name for question in self.questions if question.essential]

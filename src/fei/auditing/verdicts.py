@@ -118,31 +118,39 @@ def judge(
         alpha: The share of answers that may be wrong.
         with_masks: The methods that have masks, which black images can be asked of.
     """
+    return judge_at([alpha], measured, methods, questions, items, with_masks)[0]
+
+
+def judge_at(
+    alphas: Sequence[float],
+    measured: Measured,
+    methods: Sequence[str],
+    questions: Sequence[Question],
+    items: Sequence[str],
+    with_masks: Sequence[str] = (),
+) -> list[dict[tuple[str, str], Verdict]]:
+    """The same for several shares of answers that may be wrong."""
+    cells = {(method, question.name): question for method in methods for question in questions}
     no_use = {
-        (method, question.name): why
-        for method in methods
-        for question in questions
-        if (why := _no_use(measured, method, question, items, with_masks))
+        cell: why
+        for cell, question in cells.items()
+        if (why := _no_use(measured, cell[0], question, items, with_masks))
     }
-    tests = {
-        (method, question.name): _test(measured, method, question, items)
-        for method in methods
-        for question in questions
-        if (method, question.name) not in no_use
-    }
+    tests = {cell: _test(measured, cell[0], question, items) for cell, question in cells.items() if cell not in no_use}
     chances = {cell: test.p for cell, test in tests.items() if len(test.values) >= thresholds.FEWEST}
-    answered = _benjamini_hochberg(chances, alpha)
-    level = 1 - max(1, len(answered)) * alpha / max(1, len(chances))
-    found: dict[tuple[str, str], Verdict] = {}
-    for method in methods:
-        for question in questions:
-            cell = (method, question.name)
+    tables = []
+    for alpha in alphas:
+        answered = _benjamini_hochberg(chances, alpha)
+        level = 1 - max(1, len(answered)) * alpha / max(1, len(chances))
+        found: dict[tuple[str, str], Verdict] = {}
+        for cell, question in cells.items():
             if cell in no_use:
                 none = math.nan
                 found[cell] = Verdict(NONE, 0, none, none, none, question.limit.value, why=no_use[cell])
-                continue
-            found[cell] = _verdict(tests[cell], level, cell in answered, measured.reasons, cell, question)
-    return found
+            else:
+                found[cell] = _verdict(tests[cell], level, cell in answered, measured.reasons, cell, question)
+        tables.append(found)
+    return tables
 
 
 def _no_use(
