@@ -65,7 +65,10 @@ def main() -> None:
     parser.add_argument("--races", type=int, default=5)
     asked = parser.parse_args()
     for minutes in asked.minutes:
-        races = [on_squeezenet(minutes, slower=asked.slower, photographs=number) for number in range(asked.races)]
+        races = [
+            on_squeezenet(minutes, slower=asked.slower, photographs=number)  # type: ignore[no-untyped-call]
+            for number in range(asked.races)
+        ]
         print(summary(races, minutes), flush=True)
 
 
