@@ -1,249 +1,23 @@
-"""The parts of an audit without a network: verdicts against known numbers, and the race against a clock of its own."""
+"""The parts of an audit without a network: verdicts against known numbers, and what is said of them."""
 
 import math
-import random
-import re
 
 import numpy as np
 import pytest
+from racing import GOOD, ITEMS, KINDS, Simulation
 from scipy import stats
 
 from fei.auditing import thresholds
 from fei.auditing.costs import Costs, passes
 from fei.auditing.measured import Measured
 from fei.auditing.page import _shares
-from fei.auditing.questions import BY_NAME, CONTROLS, QUESTIONS, STEPS, named
+from fei.auditing.questions import BY_NAME, CONTROLS, QUESTIONS, named
 from fei.auditing.recommendation import disagreement, recommend
-from fei.auditing.run import _at_a_time, budget_seconds
-from fei.auditing.schedule import Race
+from fei.auditing.run import budget_seconds
 from fei.auditing.verdicts import judge
-from fei.bench import LocalEngine
-from fei.bench.units import BLACK_IMAGE, MAP, Outcome
 from fei.errors import InputError
 
 pytestmark = pytest.mark.slow
-
-ITEMS = [f"{number:02d}.png" for number in range(40)]
-# What methods are like: the means of their numbers, and seconds per map.
-GOOD = {"stability": 1.0, "random_class": 0.1, "classifier_randomization": 0.0, "gain": 0.5, "cosine": 0.7}
-KINDS = {
-    "good": GOOD | {"seconds": 0.5},
-    "better": GOOD | {"gain": 0.7, "seconds": 0.4},
-    "slow": GOOD | {"gain": 0.8, "seconds": 20.0},
-    "blind": GOOD | {"random_class": 0.95, "classifier_randomization": 0.95, "seconds": 0.3},
-    "noise": GOOD
-    | {"stability": 0.0, "random_class": 1.0, "classifier_randomization": 1.0, "gain": 0.0, "cosine": 0.4},
-}
-CONTROL = {"gain": 0.2, "cosine": 0.5, "seconds": 0.0}
-
-
-def outcome(method, item, step, kind, draw):
-    """What a step of a method with these means brings."""
-    near = {name: value + draw.gauss(0, 0.05) for name, value in kind.items() if name not in ("stability", "seconds")}
-    scores = {
-        "map": {"stability": kind.get("stability", 1.0) - abs(draw.gauss(0, 0.01))},
-        "class": {"random_class": near.get("random_class", 1.0), "runner_up": 0.5},
-        "weights": {"classifier_randomization": near.get("classifier_randomization", 1.0)},
-        "score": {"insertion": 0.2 + near["gain"], "deletion": 0.2, "cosine": near["cosine"]},
-        "black": {"fired": float(kind.get("fires", 0))},
-        "survey": {},
-    }[step]
-    return Outcome(
-        key=f"{method}-{item}",
-        kind=BLACK_IMAGE if step == "black" else MAP,
-        model="",
-        data="",
-        item=item,
-        method=method,
-        config="",
-        seed=0,
-        status="done",
-        target=1,
-        label="one",
-        probability=0.9,
-        seconds=kind.get("seconds", 0.1) if step == "map" else None,
-        scores=tuple((name, "", "", value) for name, value in scores.items()),
-        groups=STEPS[step],
-    )
-
-
-class Simulation:
-    """A race on a clock of its own; what steps take is drawn around what they should."""
-
-    def __init__(
-        self, methods, budget, *, measured=None, pass_seconds=0.02, seed=0, items=ITEMS, questions=QUESTIONS, row=1.0
-    ):
-        self.now, self.draw, self.steps, self.methods = 0.0, random.Random(seed), [], methods
-        self.pass_seconds, self.row = pass_seconds, row  # a row of many takes longer than one by itself by this factor
-        self.measured = measured or Measured()
-        costs = Costs(pass_seconds, {name: {} for name in methods}, self.measured)
-        costs._passes |= {name: kind["seconds"] / pass_seconds for name, kind in methods.items() if "seconds" in kind}
-        masks = [name for name, kind in methods.items() if "fires" in kind]
-        self.told = []
-        self.race = Race(
-            list(methods), items, questions, masks, self.measured, costs, budget, lambda: self.now, self.told.append
-        )
-
-    def run(self):
-        while (step := self.race.next()) is not None:
-            assert step not in self.steps
-            self.steps.append(step)
-            kind = self.methods.get(step.method, CONTROL)
-            maps = {"map": 2, "class": 2, "weights": 1, "black": 1}.get(step.name, 0)
-            rows = {"score": 22, "survey": 18, "weights": 6, "map": 2}.get(step.name, 0)
-            spent = maps * kind.get("really", kind.get("seconds", 0.1)) + rows * self.row * self.pass_seconds
-            self.now += spent * self.draw.uniform(0.8, 1.25)
-            came = outcome(step.method, step.item, step.name, kind, self.draw)
-            self.measured.add(came)
-            self.race.came(came)
-        self.race.look()
-        self.race.leave_out()
-        return self
-
-    def images(self, method, step="map"):
-        return sum(each.method == method and each.name == step for each in self.steps)
-
-
-# The budget
-
-
-@pytest.mark.parametrize(("budget", "seed"), [(40, 0), (120, 1), (600, 2), (3600, 3)])
-def test_the_budget_is_kept_and_used(budget, seed):
-    done = Simulation({name: KINDS[name] for name in ("good", "better", "slow", "blind")}, budget, seed=seed).run()
-    assert done.now <= 1.02 * budget
-    race = done.race
-    unclear = [name for name in race.begun for q in QUESTIONS if race.sure[name, q.name].answer == "unknown"]
-    assert done.now >= 0.85 * budget or not (unclear or race.left_out)  # else all is clear
-
-
-@pytest.mark.parametrize("budget", [60, 120, 600])
-@pytest.mark.parametrize("pass_seconds", [0.1, 0.2, 0.5])
-def test_time_in_which_nothing_more_can_be_decided_is_used_for_a_later_audit(budget, pass_seconds):
-    methods = {name: KINDS[name] for name in ("good", "blind", "slow")}
-    first = Simulation(methods, budget, pass_seconds=pass_seconds, row=2.0).run()
-    assert 0.85 * budget <= first.now <= 1.05 * budget
-    second = Simulation(methods, 600, pass_seconds=pass_seconds, row=2.0, measured=first.measured).run()
-    assert not set(first.steps) & set(second.steps)
-
-
-def test_scores_that_take_thrice_what_was_guessed_are_ready_all_the_same():
-    done = Simulation(
-        {name: KINDS[name] for name in ("good", "better", "blind")}, 120, pass_seconds=0.03, row=3.0
-    ).run()
-    assert done.race.table["better", "score"].answer == "pass"
-    scores = [place for place, step in enumerate(done.steps) if step.name == "score"]
-    assert scores[0] <= 6 * thresholds.FEWEST  # what it takes is seen before all methods have their quick answers
-    first = [step.method for step in done.steps if step.name == "score" and step.method not in CONTROLS]
-    assert len(set(first[: thresholds.FEWEST])) == 1  # one method has an answer before the next is scored
-    survey = [place for place, step in enumerate(done.steps) if step.name == "survey"]
-    assert len(survey) == thresholds.FEWEST
-    assert scores[4 * thresholds.FEWEST] < survey[0]
-
-
-def test_what_makes_the_maps_by_default_begins_before_others_that_are_hardly_cheaper():
-    kinds = {"a": 0.2, "b": 1.5, "fei": 5.0, "c": 6.0}
-    methods = {name: GOOD | {"seconds": seconds} for name, seconds in kinds.items()}
-    for budget, expected in ((600, ["a", "fei", "b", "c"]), (60, ["a", "b"])):
-        steps = Simulation(methods, budget).run().steps
-        order = list(dict.fromkeys(step.method for step in steps if step.method not in CONTROLS))
-        assert order[: len(expected)] == expected
-
-
-def test_a_method_that_turns_out_slow_does_not_crowd_out_the_scores_of_others():
-    methods = {"good": GOOD | {"seconds": 0.1}, "fei": GOOD | {"seconds": 4.0, "really": 17.0}}
-    done = Simulation(methods, 600, pass_seconds=0.25).run()
-    assert done.images("fei")  # it was begun
-    assert done.race.table["good", "score"].answer == "pass"
-
-
-def test_the_race_knows_how_many_steps_are_computed_at_a_time():
-    assert [_at_a_time("local", 0), _at_a_time("local", 3), _at_a_time(LocalEngine(2), 0)] == [1, 3, 2]
-    assert _at_a_time("ray", 5) == 5
-
-
-def test_ray_takes_all_processors_where_nobody_says_how_many(monkeypatch):
-    monkeypatch.setattr("fei.auditing.run.usable_processors", lambda: 7)
-    assert [_at_a_time("ray", 0), _at_a_time("local", 0)] == [7, 1]
-
-
-def test_cheap_methods_come_first_and_slow_ones_are_told_what_they_need():
-    done = Simulation({name: KINDS[name] for name in ("slow", "good", "blind")}, 60).run()
-    order = list(dict.fromkeys(step.method for step in done.steps if step.method not in CONTROLS))
-    assert order == ["blind", "good"]
-    assert re.search(r"not begun: about (19|2\d) s per map, so \d+ min more", done.race.left_out["slow"])
-
-
-def test_with_little_time_there_are_at_least_the_quick_answers():
-    done = Simulation({name: KINDS[name] for name in ("good", "blind")}, 60, pass_seconds=0.2).run()
-    answers = {name: done.race.table["good", name].answer for name in BY_NAME}
-    assert answers["class"] == answers["weights"] == answers["seed"] == "pass"
-    assert answers["score"] == "unknown"
-
-
-def test_a_first_guess_that_is_far_too_high_is_mended():
-    simulation = Simulation({name: KINDS[name] for name in ("good", "blind")}, 60)
-    simulation.race.costs._pass *= 5  # the machine was busy while the network was looked at
-    assert simulation.run().race.table["good", "score"].answer == "pass"
-
-
-def test_who_fails_is_dropped_and_goes_on_last():
-    done = Simulation({name: KINDS[name] for name in ("good", "blind")}, 3600).run()
-    assert done.race.dropped["blind"].endswith(", and good fails nothing so far")
-    last_of_good = max(place for place, step in enumerate(done.steps) if step.method == "good")
-    scored = [place for place, step in enumerate(done.steps) if (step.method, step.name) == ("blind", "score")]
-    assert scored
-    assert all(place > last_of_good for place in scored)
-
-
-def test_who_is_worse_and_no_quicker_is_dropped():
-    done = Simulation({name: KINDS[name] for name in ("good", "better")}, 300).run()
-    assert "better is better" in done.race.dropped["good"]
-    assert "better" not in done.race.dropped
-    slow = Simulation({name: KINDS[name] for name in ("good", "slow")}, 900).run()
-    assert slow.race.dropped == {}  # one is better, the other is quicker
-
-
-def test_what_is_clear_is_not_measured_on():
-    done = Simulation({"good": KINDS["good"]}, 3600).run()
-    assert done.images("good", "class") == thresholds.FEWEST
-    assert not [step for step in done.steps if step.method in CONTROLS and step.item == ITEMS[-1]]
-
-
-def test_what_is_there_from_before_is_not_computed_again():
-    methods = {name: KINDS[name] for name in ("good", "blind", "slow")}
-    first = Simulation(methods, 60).run()
-    second = Simulation(methods, 900, measured=first.measured).run()
-    assert second.steps
-    assert not set(first.steps) & set(second.steps)
-    assert second.race.table["slow", "class"].answer == "pass"
-
-
-def test_a_step_that_fails_twice_is_left_alone():
-    simulation = Simulation({"good": KINDS["good"]}, 600)
-    race, reason = simulation.race, "The network has no gradient; give another."
-    while (step := race.next()) is not None:
-        came = outcome(step.method, step.item, step.name, KINDS["good"] | CONTROL, simulation.draw)
-        if step.name == "weights":
-            came = Outcome(
-                **{name: getattr(came, name) for name in ("key", "kind", "model", "data", "item", "method", "config")},
-                seed=0, status="failed", error=reason,
-            )  # fmt: skip
-        simulation.now += 0.1
-        simulation.steps.append(step)
-        simulation.measured.add(came)
-        race.came(came)
-    race.look()
-    assert simulation.images("good", "weights") == 2
-    assert race.table["good", "weights"].why == reason
-    assert race.table["good", "class"].answer == "pass"
-
-
-def test_what_was_decided_is_told():
-    told = Simulation({name: KINDS[name] for name in ("good", "blind")}, 600).run().told
-    assert "good: class ✓" in told
-    assert "blind: class ✗" in told
-    assert any(text.startswith("blind is dropped: it fails") for text in told)
-
 
 # Verdicts
 
@@ -286,6 +60,16 @@ def test_the_correction_is_benjamini_and_hochbergs():
     for method in chances:
         verdict = table[method, "seed"]
         assert (verdict.low < 0.9 < verdict.high) == (verdict.answer == "unknown")
+
+
+def test_how_many_images_would_tell_at_best():
+    values = np.array([0.88, 0.96, 0.90, 0.94, 0.97, 0.86, 0.99])
+    verdict = judge(known(values), ["m"], named("seed"), ITEMS)["m", "seed"]
+    mean = values.mean() + stats.sem(values)  # one standard error further from the limit
+    needed = next(n for n in range(2, 200) if (mean - 0.9) / (values.std(ddof=1) / math.sqrt(n)) >= 3)
+    assert (verdict.answer, verdict.needed) == ("unknown", needed)
+    assert judge(known([0.9] * 6), ["m"], named("seed"), ITEMS)["m", "seed"].needed > thresholds.LADDER[-1]
+    assert judge(known([1.0] * 4), ["m"], named("seed"), ITEMS)["m", "seed"].needed == thresholds.FEWEST
 
 
 def test_class_and_weights_are_read_against_the_methods_own_seeds():

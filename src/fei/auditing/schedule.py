@@ -1,80 +1,63 @@
 """What is measured next: within a budget, by what it costs and what it can still decide.
 
-It is a race. Methods are begun in the order of their cost, each on the same few images; then those that can still be
-recommended go on to more images with the questions that are still open. A method is dropped where it fails an essential
-question and another one fails none, or where another one is better and no slower; what is left of the time in the end
-goes to those too. No step is begun that would not be ready in time. Where nothing more can be decided, the rest of the
-time goes to steps that a later audit goes on from.
+It is a race, and what is told soonest comes first. Methods are begun in the order of their cost, each on the same few
+images, where that takes less time than the next answer about those that were begun; these go on to more images with the
+questions that are still open. A method is dropped where it fails an essential question and another one fails none, or
+where another one is better and no slower; what is left of the time in the end goes to those too. No step is begun that
+would not be ready in time. Where nothing more can be decided, the rest of the time goes to steps that a later audit has
+no need to take.
 """
 
 from __future__ import annotations
 
 import bisect
+import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fei.auditing import thresholds
 from fei.auditing.costs import short
+from fei.auditing.prices import QUICK, Prices, Step
 from fei.auditing.questions import CONTROLS, STEPS, Question
-from fei.auditing.standing import OPEN, Standing
-from fei.auditing.verdicts import UNKNOWN
 from fei.bench.units import BLACK_IMAGE, Outcome
-from fei.core.settings import FLAGSHIP
 from fei.progress import span
 
-_QUICK = ("map", "class", "weights")  # steps of the quick questions
-_LOOK_AGAIN = 1.0  # seconds between two looks at what is decided
+_LOOK_AGAIN = (1.0, 0.002)  # seconds between two looks at what is decided, and share of the time; whichever is more
 UNFINISHED = "not finished"
 """How the reason begins for a method that has too few images for any answer."""
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step for one method: on which image, or the number of the trial."""
-
-    method: str
-    name: str
-    item: str
-
-
-class Race(Standing):
+class Race(Prices):
     """The methods of an audit and how far they are, and what is measured next."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._started = self.clock()
-        self._given: set[Step] = set()
         self._under_way: dict[Step, float] = {}
         self._arrivals: list[float] = []
         self._failures: Counter[tuple[str, str]] = Counter()
-        self._place = {item: place for place, item in enumerate(self.items)}
-        self._waiting = sorted(self.methods, key=self._turn)
-        self._steps = {step for question in self.questions for step in question.steps}
+        self._reached: Counter[tuple[str, str]] = Counter()
+        # what is there from before is taken as begun: it costs nothing
+        self._begun = [
+            method for method in self.methods if any(self.measured.groups.get((method, item)) for item in self.items)
+        ]
+        self._waiting = sorted((method for method in self.methods if method not in self._begun), key=self._turn)
         self._warm = False
-        for method in (*self.methods, *CONTROLS):
-            if any(self.measured.groups.get((method, item)) for item in self.items):
-                self._warm_up(method)
         self.look()
-
-    def _warm_up(self, method: str) -> None:
-        """What is there from before is taken as begun: it costs nothing."""
-        if method in self._waiting:
-            self._begin(method)
 
     def _turn(self, method: str) -> float:
         """Methods are begun in the order of this."""
-        return self.costs.of_map(method) * (thresholds.FAVOUR.value if method == FLAGSHIP else 1.0)
+        return self.costs.of_map(method) * self._favour(method)
 
     # What comes next
 
     def next(self) -> Step | None:
         """The next step; None where nothing can be decided any more in the time that is left."""
-        if self.clock() - self._looked >= _LOOK_AGAIN:
+        least, share = _LOOK_AGAIN
+        if self.clock() - self._looked >= max(least, share * (self.deadline - self._started)):
             self.look()
         step = self._choose()
         if step is not None:
-            self._given.add(step)
+            self._give(step)
             self._under_way[step] = self.clock()
         return step
 
@@ -94,6 +77,7 @@ class Race(Standing):
         if len(self._arrivals) >= self.workers:  # it began when a worker became free
             begun = max(begun, self._arrivals[-self.workers])
         self._arrivals.append(now)
+        self._spent[step.method] += now - begun
         if ready and self._warm:  # the first one also loads the network
             self.costs.learn(step.method, step.name, now - begun)
         self._warm = True
@@ -132,13 +116,14 @@ class Race(Standing):
 
     def _best(self, scored: set[str]) -> Step | None:
         """The most urgent step that would be ready in time, with scores of some methods."""
-        found: list[tuple[tuple[int, ...], Step]] = []
+        found: list[tuple[tuple[float, ...], Step]] = []
+        prices = self._prices()
         order = {method: place for place, method in enumerate(self.standing())}
         survey = self._first(CONTROLS[0], "survey", thresholds.FEWEST) if scored else None
         if survey is not None:
             found.append(((0, 0, 3), survey))  # after the first scores
         for method in self.begun:
-            found += [(self._urgency(step, order), step) for step in self._wanted(method, scored)]
+            found += [(self._urgency(step, order, prices), step) for step in self._wanted(method, scored)]
         for _, step in sorted(found, key=lambda one: one[0]):
             needed = self._with_controls(step)
             if self._fits([(each.method, each.name) for each in needed]):
@@ -148,21 +133,16 @@ class Race(Standing):
     def _wanted(self, method: str, with_scores: set[str]) -> list[Step]:
         """The next steps that can still decide something: for each open question, the first that is missing."""
         found: dict[Step, None] = {}  # in the order of the questions, so that a race can be run again
-        for question in self.questions:
-            if any((method, name) in self.measured.reasons for name in question.steps):
-                continue
-            if question.name == "black" and method not in self.with_masks:
-                continue
+        for question in self._asked(method):
             if (step := self._next_of(method, question)) is None:
                 continue
             level, scored = self._level(step), "score" in question.steps
-            unclear = self.sure.get((method, question.name), OPEN).answer == UNKNOWN
             if level == 0:
                 if not scored or method in with_scores or step.name == "map":
                     found[step] = None
             elif scored and self._left(method, "score"):  # nothing is won with a few
                 continue
-            elif unclear or (scored and method not in self.dropped and self._racing()):
+            elif self._unclear(method, question) or (scored and method not in self.dropped and self._racing()):
                 found[step] = None
         return list(found)
 
@@ -172,45 +152,47 @@ class Race(Standing):
 
     def _next_of(self, method: str, question: Question) -> Step | None:
         """The first step of a question that is missing, image by image."""
-        trials = [str(number) for number in range(thresholds.TRIALS)]
-        for item in trials if question.name == "black" else self.items:
+        places, cell = self._places(question.steps[-1]), (method, question.name)
+        for place in range(self._reached[cell], len(places)):
             for name in question.steps:
-                step = Step(method, name, item)
-                if step not in self._given and not self.measured.has(method, item, name):
+                if self._to_do(step := Step(method, name, places[place])):
+                    self._reached[cell] = place  # what is done stays done
                     return step
         return None
 
     def _first(self, method: str, name: str, most: int) -> Step | None:
-        places = [str(number) for number in range(thresholds.TRIALS)] if name == "black" else self.items
-        for item in places[:most]:
-            step = Step(method, name, item)
-            if step not in self._given and not self.measured.has(method, item, name):
+        for item in self._places(name)[:most]:
+            if self._to_do(step := Step(method, name, item)):
                 return step
         return None
 
     def _level(self, step: Step) -> int:
-        place = int(step.item) if step.name == "black" else self._place[step.item]
-        return bisect.bisect_right(thresholds.LADDER, place)
+        return bisect.bisect_right(thresholds.LADDER, self._position(step))
 
-    def _urgency(self, step: Step, order: dict[str, int]) -> tuple[int, ...]:
-        """First steps first; then what is open of those that can still be recommended; the dropped ones last."""
-        level = self._level(step)
+    def _urgency(self, step: Step, order: dict[str, int], prices: dict[tuple[str, str], float]) -> tuple[float, ...]:
+        """First steps first; then what is told soonest of those that can still be recommended; the dropped ones last.
+
+        Where no answer is in sight, all go on together to more images, the best first.
+        """
+        level, place = self._level(step), self._position(step)
         scored = 2 * int(step.name in ("score", "black"))
-        late = int(step.method in self.dropped or (level == 0 and self._too_slow(step.method, bool(scored))))
-        place = int(step.item) if step.name == "black" else self._place[step.item]
+        late = int(self._behind(step.method) if level else self._late(step.method, bool(scored)))
         if level == 0:
             # all images of a method, so that it has answers where time runs short; the scores of the best first
             turn = order[step.method] if scored else self._begun.index(step.method)
             return (late, 0, scored, turn, place)
-        asked = [question.name for question in self.questions if step.name in question.steps]
-        decided = int(all(self.sure.get((step.method, each), OPEN).answer != UNKNOWN for each in asked))
-        return (late, 1 + decided, level, order[step.method], place, scored)
+        asked = [(step.method, question.name) for question in self.questions if step.name in question.steps]
+        unclear = [prices[cell] for cell in asked if cell in prices]
+        price = min(unclear, default=math.inf)
+        return (late, 1 if unclear else 2, price, level, order[step.method], place, scored)
 
-    def _too_slow(self, method: str, scored: bool) -> bool:
-        """Whether a method's quick questions would not be ready, or crowd out the first scores of those that are."""
+    def _late(self, method: str, scored: bool) -> bool:
+        """Whether a method is dropped, or its quick questions would not be ready or crowd out the best one's scores."""
+        if method in self.dropped:
+            return True
         rest = self._rest(method)
-        ready = [each for each in self.begun if each not in self.dropped and not self._rest(each)]
-        return not self._in_time(rest) or bool(not scored and ready and not self._leaves_scores(rest, 0.0, ready))
+        ready = [each for each in self.standing() if each not in self.dropped and not self._rest(each)]
+        return not self._in_time(rest) or bool(not scored and ready and not self._leaves_scores(rest, 0.0, ready[:1]))
 
     def _with_controls(self, step: Step) -> list[Step]:
         """A score is worth something beside those of the controls on the same image, which come first."""
@@ -218,9 +200,7 @@ class Race(Standing):
             return [step]
         needed = [Step(control, "score", step.item) for control in CONTROLS if control != step.method]
         missing = [
-            each for each in needed
-            if each not in self._given and not self.measured.has(each.method, each.item, "score")
-            and (each.method, "score") not in self.measured.reasons
+            each for each in needed if self._to_do(each) and (each.method, "score") not in self.measured.reasons
         ]  # fmt: skip
         return [*missing, step]
 
@@ -231,66 +211,33 @@ class Race(Standing):
         waiting = max((self.costs.of(step.method, step.name) for step in self._under_way), default=0.0)
         return self.clock() + seconds + waiting <= self.deadline
 
-    def _with_scores(self) -> set[str]:
-        """The methods, the best first, whose scores on the first images fit into the time beside the controls'."""
-        if "score" not in self._steps:
-            return set()
-        each = self.costs.of("", "score")
-        needed = sum(self._left(control, "score") for control in CONTROLS) * each
-        needed += self._left(CONTROLS[0], "survey") * self.costs.of("", "survey")
-        found: set[str] = set()
-        for method in sorted(self.standing(), key=lambda method: method in self.dropped):
-            needed += self._left(method, "score") * each
-            if not self._in_time(needed):
-                break
-            found.add(method)
-        return found
-
-    def _in_time(self, seconds: float, share: float = 1.0) -> bool:
-        end = self._started + share * (self.deadline - self._started)
-        return self.clock() + seconds / self.workers <= end
-
-    def first_round(self, method: str, *, scores: bool = True) -> float:
-        """Seconds that a method takes on the first images, with its scores or without."""
-        names = [*_QUICK, "score", "black"] if scores else _QUICK
-        asked = [n for n in names if n in self._steps and (n != "black" or method in self.with_masks)]
-        return thresholds.FEWEST * sum(self.costs.of(method, name) for name in asked)
-
-    def _rest(self, method: str) -> float:
-        """What the quick questions of the first round still take of a method."""
-        return sum(self._left(method, name) * self.costs.of(method, name) for name in _QUICK if name in self._steps)
-
-    def _left(self, method: str, name: str) -> int:
-        """How many first images are still to do."""
-        if (method, name) in self.measured.reasons:
-            return 0
-        return sum(
-            Step(method, name, item) not in self._given and not self.measured.has(method, item, name)
-            for item in self.items[: thresholds.FEWEST]
-        )
-
     def _admit(self) -> None:
-        """Begin methods as long as their quick questions fit into a share of the budget and leave time for scores."""
+        """Begin methods whose quick questions are told sooner than what is open, fit, and leave time for scores."""
         for method in tuple(self._waiting):
-            quick = sum(self._rest(each) for each in self.begun) + self.first_round(method, scores=False)
-            without, with_it = quick - self.first_round(method, scores=False), [*self.begun, method]
-            early = self._in_time(quick, thresholds.BREADTH.value) and self._leaves_scores(quick, without, with_it)
-            if early or (not self._begun and self._in_time(quick)):
+            own = self.first_round(method, scores=False)
+            without, with_it = sum(self._rest(each) for each in self.begun), [*self.begun, method]
+            quick = own + without
+            if not self._begun and self._in_time(quick):
+                self._begin(method)
+            elif own * self._favour(method) > self._soonest():
+                break  # the others cost more
+            elif self._in_time(quick, thresholds.BREADTH.value) and self._leaves_scores(quick, without, with_it):
                 self._begin(method)
 
     def _begin(self, method: str) -> None:
         self._waiting.remove(method)
         self._begun.append(method)
+        self.tell(f"{method} begins, about {short(self.costs.of_map(method))} per map")
 
     def _leaves_scores(self, quick: float, without: float, methods: Sequence[str]) -> bool:
         """Whether so many seconds leave time for the first scores of methods, or one's would not fit without them."""
         if "score" not in self._steps:
             return True
         score = self.costs.of("", "score")
-        controls = sum(self._left(control, "score") for control in CONTROLS) * score
+        besides = self._of_controls() + self._left(CONTROLS[0], "survey") * self.costs.of("", "survey")
         of_all = sum(self._left(each, "score") for each in methods) * score
-        return self._in_time(quick + controls + of_all) or not self._in_time(
-            without + controls + thresholds.FEWEST * score
+        return self._in_time(quick + besides + of_all) or not self._in_time(
+            without + besides + thresholds.FEWEST * score
         )
 
     def _admit_one(self) -> bool:
@@ -309,7 +256,7 @@ class Race(Standing):
         """Say why methods were not begun, or not finished, once the race is over."""
         for method in self._waiting:
             self.left_out[method] = f"not begun: {self._needs(method)}"
-        quick = [name for name in _QUICK if name in self._steps]
+        quick = [name for name in QUICK if name in self._steps]
         for method in self.begun if quick else ():
             done = sum(self.measured.has(method, item, "map") for item in self.items)
             if done < thresholds.FEWEST:

@@ -9,7 +9,7 @@ from fei.auditing import thresholds
 from fei.auditing.costs import Costs
 from fei.auditing.measured import Measured
 from fei.auditing.questions import Question
-from fei.auditing.verdicts import FAIL, MARKS, PASS, UNKNOWN, Verdict, judge, lead
+from fei.auditing.verdicts import FAIL, MARKS, PASS, UNKNOWN, Verdict, judge_at, lead
 
 OPEN = Verdict(UNKNOWN, 0, 0.0, 0.0, 0.0, 0.0)
 """Of what has not been measured."""
@@ -55,6 +55,8 @@ class Standing:
 
     def __post_init__(self) -> None:
         self._begun: list[str] = []
+        self._order: list[str] = []
+        self._told: dict[tuple[str, str], str] = {}
         self._looked = float("-inf")
 
     @property
@@ -65,22 +67,22 @@ class Standing:
     def look(self) -> None:
         """See what is decided by now, and who can no longer be recommended."""
         self._looked = self.clock()
-        table = self._judged(thresholds.ALPHA.value)
-        self.sure = self._judged(thresholds.SURE.value)
+        table, self.sure = judge_at(
+            [thresholds.ALPHA.value, thresholds.SURE.value],
+            self.measured, self.begun, self.questions, self.items, self.with_masks,
+        )  # fmt: skip
         for (method, name), verdict in table.items():
-            known = self.table.get((method, name), OPEN).answer
-            if verdict.answer in (PASS, FAIL) and verdict.answer != known:
+            if verdict.answer in (PASS, FAIL) and verdict.answer != self._told.get((method, name)):
+                self._told[method, name] = verdict.answer  # once, though it may waver
                 self.tell(f"{method}: {name} {MARKS[verdict.answer]}")
         self.table = table
-        clean = [method for method in self.begun if not self._failed(method, self.sure)]
+        self._order = self._ordered()
+        clean = [method for method in self._order if not self._failed(method, self.sure)]
         for method in self.begun:
             reason = self._beaten(method, clean)
             if reason and method not in self.dropped:
                 self.dropped[method] = reason
                 self.tell(f"{method} is dropped: {reason}")
-
-    def _judged(self, alpha: float) -> dict[tuple[str, str], Verdict]:
-        return judge(self.measured, self.begun, self.questions, self.items, alpha=alpha, with_masks=self.with_masks)
 
     def _failed(self, method: str, table: dict[tuple[str, str], Verdict]) -> list[str]:
         essential = [question.name for question in self.questions if question.essential]
@@ -98,7 +100,12 @@ class Standing:
         return None
 
     def standing(self) -> list[str]:
-        """The methods that were measured, the best first: by fails, open questions, gain and cost."""
+        """The methods that were measured, the best first, as of the last look; those begun since come last."""
+        known = [method for method in self._order if method not in self.left_out]
+        return known + [method for method in self.begun if method not in self._order]
+
+    def _ordered(self) -> list[str]:
+        """By fails, open questions, gain and cost."""
 
         def place(method: str) -> tuple[int, int, float, float]:
             essential = [question.name for question in self.questions if question.essential]

@@ -51,16 +51,30 @@ FEWEST = 5
 """Images, or trials, that a verdict needs: with fewer the interval says more about its formula than about the mean."""
 
 LADDER = (FEWEST, 8, 12, 18, 27, 40, 60, 90, 135, 200)
-"""How many images are looked at before what is clear is left alone; the last is the most that an audit takes."""
+"""How many images all have before one goes on, where no answer is in sight; the last is the most of an audit."""
 TRIALS = 24
 """Black images at most: if none of them fires, the rate is below .2 at the strictest level."""
 BREADTH = Limit(
-    0.6, "share of the budget in which methods are begun; what is left is for scores and more images where it is open"
+    0.6,
+    "share of the time that is left which the quick questions of a method may take when it is begun; what maps take is "
+    "guessed, and scores and more images come after them",
 )
 FAVOUR = Limit(
     0.1,
     "what the cost of `fei` counts for when it is asked who begins: it makes the maps where nobody names a method, so "
     "whether it can be trusted is asked before others that cost more than a tenth of it",
+)
+LEADERS = 3
+"""Methods whose open questions come before others are begun: the one that would be recommended, and two rivals."""
+LEAD = Limit(
+    0.1,
+    "what the seconds until an open question of these is told count for: three of about 25 methods lead, so of those "
+    "that are begun one in ten will be among them, and answers about the others matter less",
+)
+SHARE = Limit(
+    0.25,
+    "share of the time after which a method goes on only where nothing else is left, `fei` aside: a method that "
+    "is slow must not take what the open questions of quick ones, or another beginning, would need",
 )
 LOOKED_AT = (8, 32)
 """Images on which the network's answers are looked at before anything is measured: where it is clear, and at most."""

@@ -37,6 +37,7 @@ class Verdict:
         limit: Where the answer changes.
         against: The control that it was compared with.
         why: Why there is no answer, where there is none.
+        needed: About how many images, or trials, would tell at best.
     """
 
     answer: str
@@ -47,6 +48,7 @@ class Verdict:
     limit: float
     against: str = ""
     why: str = ""
+    needed: int = thresholds.FEWEST
 
     @property
     def mark(self) -> str:
@@ -116,31 +118,39 @@ def judge(
         alpha: The share of answers that may be wrong.
         with_masks: The methods that have masks, which black images can be asked of.
     """
+    return judge_at([alpha], measured, methods, questions, items, with_masks)[0]
+
+
+def judge_at(
+    alphas: Sequence[float],
+    measured: Measured,
+    methods: Sequence[str],
+    questions: Sequence[Question],
+    items: Sequence[str],
+    with_masks: Sequence[str] = (),
+) -> list[dict[tuple[str, str], Verdict]]:
+    """The same for several shares of answers that may be wrong."""
+    cells = {(method, question.name): question for method in methods for question in questions}
     no_use = {
-        (method, question.name): why
-        for method in methods
-        for question in questions
-        if (why := _no_use(measured, method, question, items, with_masks))
+        cell: why
+        for cell, question in cells.items()
+        if (why := _no_use(measured, cell[0], question, items, with_masks))
     }
-    tests = {
-        (method, question.name): _test(measured, method, question, items)
-        for method in methods
-        for question in questions
-        if (method, question.name) not in no_use
-    }
+    tests = {cell: _test(measured, cell[0], question, items) for cell, question in cells.items() if cell not in no_use}
     chances = {cell: test.p for cell, test in tests.items() if len(test.values) >= thresholds.FEWEST}
-    answered = _benjamini_hochberg(chances, alpha)
-    level = 1 - max(1, len(answered)) * alpha / max(1, len(chances))
-    found: dict[tuple[str, str], Verdict] = {}
-    for method in methods:
-        for question in questions:
-            cell = (method, question.name)
+    tables = []
+    for alpha in alphas:
+        answered = _benjamini_hochberg(chances, alpha)
+        level = 1 - max(1, len(answered)) * alpha / max(1, len(chances))
+        found: dict[tuple[str, str], Verdict] = {}
+        for cell, question in cells.items():
             if cell in no_use:
                 none = math.nan
                 found[cell] = Verdict(NONE, 0, none, none, none, question.limit.value, why=no_use[cell])
-                continue
-            found[cell] = _verdict(tests[cell], level, cell in answered, measured.reasons, cell, question)
-    return found
+            else:
+                found[cell] = _verdict(tests[cell], level, cell in answered, measured.reasons, cell, question)
+        tables.append(found)
+    return tables
 
 
 def _no_use(
@@ -209,7 +219,7 @@ def _verdict(
         why = f"{_count(n, test)}, and an answer needs {thresholds.FEWEST}" if n else "not measured in this time"
     else:
         why = f"the interval over {_count(n, test)} holds the limit{_needed(test)}"
-    return Verdict(answer, n, mean, low, high, test.limit, test.against, why)
+    return Verdict(answer, n, mean, low, high, test.limit, test.against, why, _at_best(test))
 
 
 def _count(n: int, test: _Test) -> str:
@@ -219,11 +229,28 @@ def _count(n: int, test: _Test) -> str:
 
 def _needed(test: _Test) -> str:
     """About how many images an answer would take, if the numbers stayed as they are."""
-    distance = abs(float(test.values.mean()) - test.limit)
-    if test.share or distance == 0:
+    if test.share:
         return ""
-    needed = math.ceil((3 * float(test.values.std(ddof=1)) / distance) ** 2)
+    needed = _images(test, abs(float(test.values.mean()) - test.limit))
     return f"; about {needed} images would tell" if len(test.values) < needed <= thresholds.LADDER[-1] else ""
+
+
+def _at_best(test: _Test) -> int:
+    """The same if the mean lies a standard error further from the limit than it seems, as it may: few images err."""
+    n = len(test.values)
+    if n < thresholds.FEWEST:
+        return thresholds.FEWEST
+    if test.share:
+        return thresholds.TRIALS
+    error = float(test.values.std(ddof=1)) / math.sqrt(n)
+    return _images(test, abs(float(test.values.mean()) - test.limit) + error)
+
+
+def _images(test: _Test, distance: float) -> int:
+    """How many images have a mean that is three standard errors from the limit."""
+    if distance == 0:
+        return thresholds.LADDER[-1] + 1
+    return math.ceil((3 * float(test.values.std(ddof=1)) / distance) ** 2)
 
 
 def lead(measured: Measured, first: str, second: str, items: Sequence[str]) -> tuple[float, float, int]:
