@@ -22,7 +22,8 @@ SLOW = "\npytestmark = pytest.mark.slow\n"
 # The files that take longest begin first, so that no process ends with one of them while others have nothing to do.
 LONGEST = (
     "bench_ray", "serve_browser", "explorer_browser", "benchmarks", "golden", "cli", "real_networks", "serve_load",
-    "architectures", "model_structure", "bench_page_browser", "audit_networks", "soak", "bench_run", "bombs", "fuzz",
+    "architectures", "model_structure", "bench_page_browser", "audit_networks", "audit_race", "soak",
+    "bench_run", "bombs", "fuzz",
 )  # fmt: skip
 _TORCH = TorchRandom()  # Hypothesis keeps no more than a weak reference
 register_random(_TORCH)
