@@ -30,6 +30,8 @@ pytestmark = pytest.mark.slow
 MANY = 16
 KILLS = int(os.environ.get("FEI_KILLS", "1"))
 SMALL = {"num_cpus": 1, "object_store_memory": 80_000_000, "include_dashboard": False}
+# Ray lets its workers give way to every other process; among tests that use all processors they would get nothing.
+NICENESS = "RAY_worker_niceness"
 
 
 def require_ray():
@@ -60,6 +62,7 @@ def cluster(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv(NICENESS, "0")
         patch.setenv(LOG, str(tmp_path_factory.mktemp("notes") / "log"))
         patch.setenv(PAUSE, "0.1")
         made = Cluster(initialize_head=True, head_node_args=SMALL)
@@ -191,7 +194,7 @@ def test_on_one_machine_it_is_reached_from_nowhere_else_and_ends_on_ctrl_c(many,
     (tmp_path / "plan.toml").write_text((many / "plan.toml").read_text(encoding="utf-8"), encoding="utf-8")
     words = ["bench", "run", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "run"), "--engine", "ray", "--json"]
     paths = [str(Path(__file__).parent), *sys.path]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), PAUSE: "0.1"}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), PAUSE: "0.1", NICENESS: "0"}
     folder = tmp_path / "a stranger's"  # whose modules nobody is to run
     folder.mkdir()
     for name in ("fei", "torch", "numpy", "PIL", "json"):
