@@ -48,7 +48,14 @@ def plan_of(name: str) -> Plan:
     return load_plan(path_of(name))
 
 
-def changed(plan: Plan, *, trial: bool = False, keep_maps: bool = False, at_most: int | None = None) -> Plan:
+def changed(
+    plan: Plan,
+    *,
+    trial: bool = False,
+    keep_maps: bool = False,
+    at_most: int | None = None,
+    there: Mapping[str, int] | None = None,
+) -> Plan:
     """A plan with the folder of the assets in place; smaller, as a trial, or with its maps kept, where asked for.
 
     Args:
@@ -58,15 +65,17 @@ def changed(plan: Plan, *, trial: bool = False, keep_maps: bool = False, at_most
         keep_maps: Keep the maps of photographs, for the gallery.
         at_most: No more photographs of a pair, and no more trials, than this. A run goes on from there with more, since
             a larger sample has the smaller one in it.
+        there: How many each pair has scores of already, by its name: a limit below takes none of these away.
     """
     content = plan.model_dump(exclude_none=True)
     if at_most is not None:
+        there = there or {}
         for pair in content["pairs"]:
             if "sample" in pair:
-                pair["sample"] = min(pair["sample"], at_most)
+                pair["sample"] = min(pair["sample"], max(at_most, there.get(pair["name"], 0)))
         for part, count in (("black_image", "trials"), ("sanity", "images")):
             if part in content:
-                content[part][count] = min(content[part][count], at_most)
+                content[part][count] = min(content[part][count], max(at_most, *there.values(), 0))
     for pair in content["pairs"]:
         pair |= {key: placed(pair[key]) for key in ("model", "data") if key in pair}
         if trial and "data" in pair:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -60,6 +61,14 @@ def keep(folder: Path, exported: Path, target: Path) -> bool:
 def committed(name: str, folder: Path = SCORES) -> bool:
     """Whether a plan has scores."""
     return (folder / f"{name}.parquet").is_file()
+
+
+def counted(name: str, folder: Path = SCORES) -> dict[str, int]:
+    """How many photographs, or trials, each pair of a plan has scores of."""
+    if not committed(name, folder):
+        return {}
+    found = {(row["pair"], row["item"]) for row in _rows(folder / f"{name}.parquet", ["pair", "item"])}
+    return dict(Counter(pair for pair, _ in found))
 
 
 @contextlib.contextmanager

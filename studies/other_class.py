@@ -109,8 +109,11 @@ def table(found: list[Row]) -> str:
 def _mean(values: list[float]) -> str:
     if not values:
         return "–"
+    mean = f"{sum(values) / len(values):.2f}"
+    if len(values) < 2:
+        return mean
     low, high = bootstrap_interval(values)
-    return f"{sum(values) / len(values):.2f} [{low:.2f}, {high:.2f}]"
+    return f"{mean} [{low:.2f}, {high:.2f}]"
 
 
 def main() -> None:

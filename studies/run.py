@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 from studies._plans import ORDER, SCORES, SECOND, changed, plan_of
-from studies._scores import keep
+from studies._scores import counted, keep
 from studies.photographs import ASSETS, ROOT
 
 from fei.bench.store import Store
@@ -31,7 +31,10 @@ _STOPPED = 3
 def run_plan(name: str, options: argparse.Namespace) -> int:
     """Compute what is missing of a plan and keep its scores; the exit code of `fei bench`, 1 if units failed."""
     folder = options.out / name
-    plan = changed(plan_of(name), trial=options.trial, keep_maps=options.keep_maps, at_most=options.at_most)
+    there = counted(name, options.scores)
+    plan = changed(
+        plan_of(name), trial=options.trial, keep_maps=options.keep_maps, at_most=options.at_most, there=there
+    )
     written = options.out / f"{name}.toml"
     written.write_text(plan.text, encoding="utf-8")
     if Store.begun(folder):
@@ -73,7 +76,10 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1, help="of torch in each worker")
     parser.add_argument("--keep-maps", action="store_true", help="keep the maps too, for studies/gallery.py")
     parser.add_argument(
-        "--at-most", type=int, metavar="N", help="photographs and trials; again without it for the rest"
+        "--at-most",
+        type=int,
+        metavar="N",
+        help="photographs and trials, those that have scores apart; again without it for the rest",
     )
     parser.add_argument("--retry-failed", action="store_true", help="try units that failed again")
     parser.add_argument("--export", action="store_true", help="only write the scores computed so far")

@@ -103,6 +103,11 @@ def test_a_run_may_begin_with_few_photographs() -> None:
     assert black is not None
     assert sanity is not None
     assert (black.trials, sanity.images) == (3, 3)
+    more = _plans.changed(_plans.plan_of("second-black"), at_most=3, there={"AlexNet": 6, "GoogLeNet": 2}).black_image
+    assert more is not None
+    assert more.trials == 6
+    kept = _plans.changed(cheap, at_most=3, there={"SqueezeNet": 5, "MobileNetV1": 1000})
+    assert [pair.sample for pair in kept.pairs] == [3, 5, 40], "what has scores stays"
     for name in (*_plans.ORDER, *_plans.SECOND):
         plan = _plans.plan_of(name)
         assert _plans.changed(plan, at_most=1000) == _plans.changed(plan), "a limit that nothing reaches"
@@ -437,6 +442,8 @@ def test_scores_come_back_as_a_run(tiny: Path) -> None:
         names = {protocol for (protocol,) in store.rows("SELECT DISTINCT protocol FROM curves")}
         assert names == {"fei-paper/1"}  # the 33 points of RISE's are left out
     assert not _scores.keep(tiny / "run", tiny / "export.parquet", tiny / "scores" / "ablation")  # nothing is new
+    assert _scores.counted("ablation", tiny / "scores") == {"SqueezeNet": 2}
+    assert _scores.counted("main", tiny / "scores") == {}
 
 
 def test_the_pages_of_few_scores_show_them(tiny: Path) -> None:
