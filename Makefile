@@ -1,5 +1,6 @@
 # make demo   installs the project into .venv and explains an image that came with it
 # make test   installs the test tools as well, then lints, type-checks and runs every test
+# make ready  installs them and does no more
 # make quick  lints and runs the tests that answer soonest; make quick TESTS=tests/test_x.py that file alone
 # make test-elsewhere  runs the tests as other machines would: other instructions, memory, place, user, order, load
 # make lint   lints and type-checks
@@ -40,11 +41,14 @@ USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[
 JOBS := 3
 PYTEST = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --durations 15
 
-.PHONY: demo test every-test quick test-elsewhere lint docs bench study kill fuzz soak load mutate coverage release clean
+.PHONY: demo ready test every-test quick test-elsewhere lint docs bench study kill fuzz soak load mutate coverage release clean
 .DELETE_ON_ERROR:
 
 demo: $(INSTALLED)
 	@$(BIN)/fei demo
+
+ready: $(INSTALLED_TEST)
+	@:
 
 # side by side: while a test waits for a browser, there is time to check types
 test: $(INSTALLED_TEST)

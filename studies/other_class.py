@@ -2,7 +2,8 @@
 
     python -m studies.other_class [--second] [--count N]        # again to go on after an interruption
 
-What is computed is the rank correlation of the two maps: 1 for a method that answers the same whatever it is asked.
+What is computed is the rank correlation of the two maps: 1 for a method that answers the same whatever it is asked. Since
+a flat map has no order worth comparing, the standard deviation of both is kept too; the first rows were computed without.
 Rows go to studies/scores/other-class.json as they come. The second edition (`--second`) has the photographs of
 imagenet_test, as its plans have, all variants that the paper's tables have with both presets, and `fei`; its rows go to
 a file of their own. A row of a method whose settings have changed since is computed anew.
@@ -79,7 +80,7 @@ def missing(done: list[Row], folder: Path, methods: dict[str, tuple[str, dict[st
 
 
 def alike(model: Any, image: torch.Tensor, number: int, name: str, options: dict[str, Any]) -> Row:
-    """The two classes of the photograph of this number, and the rank correlation of a method's maps of them."""
+    """The two classes of the photograph of this number, a method's maps of them: how alike they are, and how flat."""
     logits = model(image)
     predicted = int(logits.argmax())
     draw = int(torch.randint(logits.shape[1] - 1, (), generator=torch.Generator().manual_seed(number)))
@@ -89,12 +90,15 @@ def alike(model: Any, image: torch.Tensor, number: int, name: str, options: dict
         method(model, image, target, generator=torch.Generator().manual_seed(0)) for target in (predicted, other)
     )
     ranked = float(spearmanr(one.flatten(), two.flatten()).statistic)
-    return {"predicted": predicted, "other": other, "spearman": ranked}
+    deviations = [float(each.double().std(correction=0)) for each in (one, two)]
+    return {"predicted": predicted, "other": other, "spearman": ranked, "deviations": deviations}
 
 
 def table(found: list[Row]) -> str:
-    """Means over the photographs with 95 % bootstrap intervals, and how many they are."""
-    lines = ["| method | " + " | ".join(NETWORKS) + " | n |", "| :-- |" + " --: |" * (len(NETWORKS) + 1)]
+    """Means over the photographs with 95 % bootstrap intervals, and how many they are; how flat the second map is."""
+    flat = any("deviations" in row for row in found)
+    heads = ["method", *NETWORKS, "n"] + (["deviation of the other map / of the first", "n"] if flat else [])
+    lines = [f"| {' | '.join(heads)} |", "| :-- |" + " --: |" * (len(heads) - 1)]
     computed = {row["method"] for row in found}
     for name in (each for each in SECOND if each in computed):
         values = [
@@ -102,8 +106,15 @@ def table(found: list[Row]) -> str:
             for network in NETWORKS
         ]
         counts = "/".join(str(count) for count in sorted({len(each) for each in values if each}))
-        lines.append(f"| {name} | {' | '.join(_mean(each) for each in values)} | {counts} |")
+        lines.append(f"| {name} | {' | '.join(_mean(each) for each in values)} | {counts} |{_flatness(found, name) if flat else ''}")
     return "\n".join(lines) + "\n"
+
+
+def _flatness(found: list[Row], name: str) -> str:
+    """Two cells: the ratio of the two deviations on both networks together, from the lowest to the highest, and n."""
+    kept = [row["deviations"] for row in found if row["method"] == name and "deviations" in row]
+    ratios = [two / one for one, two in kept if one]
+    return f" {min(ratios):.2f} to {max(ratios):.2f} | {len(ratios)} |" if ratios else " – | – |"
 
 
 def _mean(values: list[float]) -> str:

@@ -58,3 +58,11 @@ def test_the_answers_for_two_classes_are_averaged_over_the_photographs() -> None
     found = cells(other_class.table(asked))
     assert found["gradcam"] == ["0.40 [0.20, 0.50]", "–", "3"]
     assert "fei-vm" not in found  # what was not computed has no row
+
+
+def test_how_flat_the_map_of_the_other_class_is_stands_beside_where_it_is_known() -> None:
+    row = {"network": "SqueezeNet", "method": "gradcam", "spearman": 0.5}
+    asked = [row, row | {"deviations": [0.1, 0.02]}, row | {"deviations": [0.2, 0.1]}]
+    found = cells(other_class.table([*asked, row | {"method": "fei"}]))
+    assert found["gradcam"][2:] == ["3", "0.20 to 0.50", "2"]
+    assert found["fei"][2:] == ["1", "–", "–"]

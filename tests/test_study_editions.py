@@ -24,6 +24,7 @@ from studies._hypotheses import HYPOTHESES  # noqa: E402
 from studies._plans import SCORES, plan_of  # noqa: E402
 from studies.flagship.curve import points_of  # noqa: E402
 
+import fei  # noqa: E402
 from fei.bench.report.numbers import Numbers as Read  # noqa: E402
 from fei.bench.store import Store  # noqa: E402
 
@@ -293,6 +294,8 @@ def test_maps_of_two_classes_are_compared(tmp_path: Path) -> None:
     assert same["other"] != same["predicted"]
     assert 0 <= same["other"] < 3
     assert same["spearman"] == pytest.approx(1.0)
+    map_ = fei.methods.create("random")(_Net().eval(), image, generator=torch.Generator().manual_seed(0))
+    assert same["deviations"] == pytest.approx([np.std(map_.numpy(), dtype=float)] * 2)
     assert other_class.alike(_Net().eval(), image, 3, "saliency", {})["spearman"] < 0.5
     rows = [
         {"network": "n", "item": "i", "method": "fei", "settings": "of before"},
