@@ -2,8 +2,8 @@
 
     python -m studies.other_class [--second] [--count N]        # again to go on after an interruption
 
-What is computed is the rank correlation of the two maps: 1 for a method that answers the same whatever it is asked. Since
-a flat map has no order worth comparing, the standard deviation of both is kept too; the first rows were computed without.
+What is computed is the rank correlation of the two maps: 1 for a method that answers the same whatever it is asked. A
+flat map has no order worth comparing, so the standard deviation of both is kept too, which the first rows do not have.
 Rows go to studies/scores/other-class.json as they come. The second edition (`--second`) has the photographs of
 imagenet_test, as its plans have, all variants that the paper's tables have with both presets, and `fei`; its rows go to
 a file of their own. A row of a method whose settings have changed since is computed anew.
@@ -106,15 +106,16 @@ def table(found: list[Row]) -> str:
             for network in NETWORKS
         ]
         counts = "/".join(str(count) for count in sorted({len(each) for each in values if each}))
-        lines.append(f"| {name} | {' | '.join(_mean(each) for each in values)} | {counts} |{_flatness(found, name) if flat else ''}")
+        cells = [name, *map(_mean, values), counts, *(_flatness(found, name) if flat else ())]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _flatness(found: list[Row], name: str) -> str:
-    """Two cells: the ratio of the two deviations on both networks together, from the lowest to the highest, and n."""
+def _flatness(found: list[Row], name: str) -> tuple[str, str]:
+    """The ratio of the two deviations on both networks together, from the lowest to the highest, and n."""
     kept = [row["deviations"] for row in found if row["method"] == name and "deviations" in row]
     ratios = [two / one for one, two in kept if one]
-    return f" {min(ratios):.2f} to {max(ratios):.2f} | {len(ratios)} |" if ratios else " – | – |"
+    return (f"{min(ratios):.2f} to {max(ratios):.2f}", str(len(ratios))) if ratios else ("–", "–")
 
 
 def _mean(values: list[float]) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -309,11 +310,17 @@ def another_photograph(images: Tensor, model: nn.Module) -> Tensor:
     return torch.stack(drawn)
 
 
-def _photograph(name: str, image: Tensor) -> Tensor:
-    """A photograph in [0, 1] with the size and as many channels as an image."""
+@functools.cache
+def _decoded(name: str) -> NDArray[np.uint8]:
+    """A photograph of the install, read once: with a small network that took longer than to score a map."""
     from fei.data.images import demo_image
 
-    pixels = torch.from_numpy(np.array(demo_image(name).convert("RGB"))).permute(2, 0, 1)[None] / 255
+    return np.array(demo_image(name).convert("RGB"))
+
+
+def _photograph(name: str, image: Tensor) -> Tensor:
+    """A photograph in [0, 1] with the size and as many channels as an image."""
+    pixels = torch.from_numpy(_decoded(name)).permute(2, 0, 1)[None] / 255
     resized = F.interpolate(pixels, image.shape[1:], mode="bilinear", antialias=True, align_corners=False)[0]
     channels = resized if len(image) == 3 else resized.mean(0, keepdim=True).expand(len(image), -1, -1)
     return channels.to(image)

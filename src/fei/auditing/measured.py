@@ -87,7 +87,7 @@ class Measured:
 
     def values(self, method: str, items: Iterable[str], *metrics: str) -> Values:
         """The numbers of images that have all of these metrics, (images, metrics)."""
-        rows = [self.scores.get((method, item), {}) for item in items]
+        rows = [row for item in items if (row := self.scores.get((method, item)))]
         found = [[row[metric] for metric in metrics] for row in rows if all(metric in row for metric in metrics)]
         return np.array(found, dtype=np.float64).reshape(len(found), len(metrics))
 
@@ -96,12 +96,12 @@ class Measured:
         return {
             item: row["insertion"] - row["deletion"]
             for item in items
-            if "insertion" in (row := self.scores.get((method, item), {})) and "deletion" in row
+            if (row := self.scores.get((method, item))) and "insertion" in row and "deletion" in row
         }
 
     def kept(self, method: str, items: Iterable[str]) -> dict[str, float]:
         """The cosine inside by image, as a mean over layers."""
-        return {item: row["cosine"] for item in items if "cosine" in (row := self.scores.get((method, item), {}))}
+        return {item: row["cosine"] for item in items if (row := self.scores.get((method, item))) and "cosine" in row}
 
     def cost(self, method: str) -> float | None:
         """Seconds that a map takes, as a median."""

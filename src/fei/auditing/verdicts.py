@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy import special
@@ -65,6 +66,16 @@ class _Test:
     share: bool = False
     against: str = ""
 
+    @cached_property
+    def mean(self) -> float:
+        """NaN where there is nothing."""
+        return float(self.values.mean()) if len(self.values) else math.nan
+
+    @cached_property
+    def deviation(self) -> float:
+        """Of a sample of at least two."""
+        return float(self.values.std(ddof=1))
+
     @property
     def p(self) -> float:
         """Two-sided; 1 where there are too few."""
@@ -75,7 +86,7 @@ class _Test:
             fired = int(self.values.sum())  # twice the smaller tail, which is what the interval goes by
             more = 1.0 if fired == 0 else float(special.bdtrc(fired - 1, n, self.limit))
             return min(1.0, 2 * min(float(special.bdtr(fired, n, self.limit)), more))
-        mean, error = float(self.values.mean()), float(self.values.std(ddof=1)) / math.sqrt(n)
+        mean, error = self.mean, self.deviation / math.sqrt(n)
         if error <= 1e-12:  # the same for every image, to rounding
             return 1.0 if math.isclose(mean, self.limit, abs_tol=1e-9) else 0.0
         return float(2 * special.stdtr(n - 1, -abs(mean - self.limit) / error))
@@ -90,7 +101,7 @@ class _Test:
             low = 0.0 if fired == 0 else float(special.betaincinv(fired, n - fired + 1, tail))
             high = 1.0 if fired == n else float(special.betaincinv(fired + 1, n - fired, 1 - tail))
             return low, high
-        mean, error = float(self.values.mean()), float(self.values.std(ddof=1)) / math.sqrt(n)
+        mean, error = self.mean, self.deviation / math.sqrt(n)
         reach = float(special.stdtrit(n - 1, (1 + level) / 2)) * error
         return mean - reach, mean + reach
 
@@ -131,12 +142,20 @@ def judge_at(
 ) -> list[dict[tuple[str, str], Verdict]]:
     """The same for several shares of answers that may be wrong."""
     cells = {(method, question.name): question for method in methods for question in questions}
+    of_controls = {  # the same for every method
+        question: {control: read(control, items) for control in CONTROLS}
+        for question, read in (("controls", measured.gains), ("inside", measured.kept))
+    }
     no_use = {
         cell: why
         for cell, question in cells.items()
         if (why := _no_use(measured, cell[0], question, items, with_masks))
     }
-    tests = {cell: _test(measured, cell[0], question, items) for cell, question in cells.items() if cell not in no_use}
+    tests = {
+        cell: _test(measured, cell[0], question, items, of_controls)
+        for cell, question in cells.items()
+        if cell not in no_use
+    }
     chances = {cell: test.p for cell, test in tests.items() if len(test.values) >= thresholds.FEWEST}
     tables = []
     for alpha in alphas:
@@ -164,7 +183,13 @@ def _no_use(
     return None
 
 
-def _test(measured: Measured, method: str, question: Question, items: Sequence[str]) -> _Test:
+def _test(
+    measured: Measured,
+    method: str,
+    question: Question,
+    items: Sequence[str],
+    of_controls: Mapping[str, Mapping[str, Mapping[str, float]]],
+) -> _Test:
     limit = question.limit.value
     if question.name == "black":
         return _Test(np.array(list(measured.fired.get(method, {}).values()), dtype=np.float64), limit, share=True)
@@ -183,7 +208,7 @@ def _test(measured: Measured, method: str, question: Question, items: Sequence[s
     own = read(method, items)
     best, against = np.empty(0), ""
     for control in CONTROLS:
-        other_values = {item: value for item, value in read(control, items).items() if item in own}
+        other_values = {item: value for item, value in of_controls[question.name][control].items() if item in own}
         if control == method or len(other_values) < min(len(own), thresholds.FEWEST) or not other_values:
             continue
         difference = np.array([own[item] - value for item, value in other_values.items()])
@@ -208,7 +233,7 @@ def _verdict(
     question: Question,
 ) -> Verdict:
     n = len(test.values)
-    mean = float(test.values.mean()) if n else math.nan
+    mean = test.mean
     low, high = test.interval(level)
     answer, why = UNKNOWN, ""
     if answered:
@@ -231,7 +256,7 @@ def _needed(test: _Test) -> str:
     """About how many images an answer would take, if the numbers stayed as they are."""
     if test.share:
         return ""
-    needed = _images(test, abs(float(test.values.mean()) - test.limit))
+    needed = _images(test, abs(test.mean - test.limit))
     return f"; about {needed} images would tell" if len(test.values) < needed <= thresholds.LADDER[-1] else ""
 
 
@@ -242,15 +267,15 @@ def _at_best(test: _Test) -> int:
         return thresholds.FEWEST
     if test.share:
         return thresholds.TRIALS
-    error = float(test.values.std(ddof=1)) / math.sqrt(n)
-    return _images(test, abs(float(test.values.mean()) - test.limit) + error)
+    error = test.deviation / math.sqrt(n)
+    return _images(test, abs(test.mean - test.limit) + error)
 
 
 def _images(test: _Test, distance: float) -> int:
     """How many images have a mean that is three standard errors from the limit."""
     if distance == 0:
         return thresholds.LADDER[-1] + 1
-    return math.ceil((3 * float(test.values.std(ddof=1)) / distance) ** 2)
+    return math.ceil((3 * test.deviation / distance) ** 2)
 
 
 def lead(measured: Measured, first: str, second: str, items: Sequence[str]) -> tuple[float, float, int]:
@@ -258,4 +283,4 @@ def lead(measured: Measured, first: str, second: str, items: Sequence[str]) -> t
     one, other = measured.gains(first, items), measured.gains(second, items)
     values = np.array([one[item] - other[item] for item in one if item in other])
     test = _Test(values, 0.0)
-    return (float(values.mean()) if len(values) else math.nan), test.p, len(values)
+    return test.mean, test.p, len(values)
