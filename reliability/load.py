@@ -68,8 +68,9 @@ class Server:
         return memory / 1024, len(os.listdir(f"/proc/{self.pid}/fd")), threads
 
     def files(self) -> list[str]:
-        """What is in its folder, but for its lock."""
-        return sorted(str(path.relative_to(self.folder)) for path in self.folder.glob("*/*/**/*") if path.is_file())
+        """What is in its folder, but for its lock. A folder that goes while this looks is passed over by os.walk."""
+        found = (Path(top, name).relative_to(self.folder) for top, _, names in os.walk(self.folder) for name in names)
+        return sorted(str(path) for path in found if len(path.parts) > 2)
 
 
 @dataclass

@@ -26,7 +26,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ class Soak:
             descriptors=len(os.listdir("/proc/self/fd")),
             threads=len(os.listdir("/proc/self/task")),
             children=sum(1 for _ in _children()),
-            temporary=sum(1 for _ in Path(tempfile.gettempdir()).rglob("*")),
+            temporary=sum(len(folders) + len(files) for _, folders, files in os.walk(tempfile.gettempdir())),
             hooks=_hooks(self.bench.tiny) + _hooks(self.bench.embedded) + _hooks_on_all_modules(),
             tensors=sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects()),
         )
@@ -220,7 +220,8 @@ def _resident() -> int:
 
 def _children() -> Iterator[int]:
     for task in Path("/proc/self/task").iterdir():
-        yield from map(int, (task / "children").read_text(encoding="utf-8").split())
+        with suppress(FileNotFoundError, ProcessLookupError):  # of a thread that has ended since
+            yield from map(int, (task / "children").read_text(encoding="utf-8").split())
 
 
 def _hooks(model: nn.Module) -> int:

@@ -177,9 +177,10 @@ def listening(root):
     """Addresses at which a process or one of those it started listens, as /proc/net/tcp writes them."""
     inodes = set()
     for pid in family(root):
-        for link in Path(f"/proc/{pid}/fd").glob("*"):
-            with contextlib.suppress(OSError):
-                inodes.add(os.readlink(link))
+        with contextlib.suppress(OSError):  # of a process that has ended, or a file that was closed
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    inodes.add(os.readlink(f"/proc/{pid}/fd/{name}"))
     found = set()
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{name}").read_text(encoding="utf-8").splitlines()[1:]:
