@@ -87,7 +87,8 @@ def _marks(table: Table, numbers: Numbers, rows: Sequence[int]) -> list[str]:
     if not any(cell.place for _, _, cell in table.filled()):
         return []
     labels = [numbers.plan.methods[row].label for row in rows if row in numbers.controls]
-    control = f" {' and '.join(labels)} (no clipping: a control) takes no place." if labels else ""
+    takes = "takes" if len(labels) == 1 else "take"
+    control = f" {' and '.join(labels)} (no clipping: a control) {takes} no place." if labels else ""
     found = [f"Bold is the best of a column, underlined the second.{control}"]
     if numbers.reduced.intersection(rows):
         found.append(
