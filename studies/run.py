@@ -29,7 +29,7 @@ _STOPPED = 3
 
 
 def run_plan(name: str, options: argparse.Namespace) -> int:
-    """Compute what is missing of a plan and keep its scores; the exit code of `fei bench`, 1 if units failed."""
+    """Compute what is missing of a plan and keep its scores: 0, 1 if units failed, more if it did not end by itself."""
     folder = options.out / name
     there = counted(name, options.scores)
     plan = changed(
@@ -47,8 +47,8 @@ def run_plan(name: str, options: argparse.Namespace) -> int:
         command += ["--reuse", str(source)]
     print(f"{name}: {plan.name}", flush=True)
     code = _bench(*command)
-    if not _is_through(folder):
-        return code or _STOPPED
+    if code not in (0, 1) or not _is_through(folder):  # of units in part from other plans the store does not tell
+        return code if code > 1 else _STOPPED
     export_plan(name, options)
     return code
 
@@ -107,7 +107,7 @@ def main() -> int:
             export_plan(name, options)
             continue
         worst = max(worst, code := run_plan(name, options))
-        if not _is_through(options.out / name):
+        if code > 1:
             return code  # interrupted, or refused with a sentence
     return worst
 

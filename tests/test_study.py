@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
 import shutil
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # `studies` is a folder of the repository, not of the package
 
 from studies import _costs, _plans, _scores, fragmentation, page  # noqa: E402
+from studies import run as studies_run  # noqa: E402
 from studies._blocks import are_marked, written  # noqa: E402
 from studies._hypotheses import HYPOTHESES  # noqa: E402
 from studies._verdicts import (  # noqa: E402
@@ -44,6 +46,23 @@ from fei.bench.store import Store  # noqa: E402
 from fei.bench.store.exchange import export  # noqa: E402
 
 # Plans
+
+
+@pytest.mark.parametrize(
+    ("code", "returned", "exported"), [(0, 0, True), (1, 1, True), (130, 130, False), (-15, 3, False)]
+)
+def test_a_run_that_is_broken_off_exports_nothing_even_where_other_plans_had_a_part_of_every_unit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, returned: int, exported: bool
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(studies_run, "_bench", lambda *words: asked.append(words[0]) or code)
+    monkeypatch.setattr(studies_run, "_is_through", lambda _: True)
+    monkeypatch.setattr(studies_run, "export_plan", lambda *_: asked.append("export"))
+    options = argparse.Namespace(
+        out=tmp_path, scores=tmp_path, trial=False, keep_maps=False, at_most=2, workers=1, threads=1
+    )
+    assert studies_run.run_plan("second-seeds", options) == returned
+    assert asked == ["run", "export"][: 1 + exported]
 
 
 def test_every_plan_is_in_the_order_and_valid() -> None:
