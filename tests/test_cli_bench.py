@@ -11,6 +11,7 @@ from commands import run as fei
 from PIL import Image
 
 from fei.bench.engine import runner
+from fei.bench.plan import parse_plan
 from fei.bench.store import Store
 from fei.cli._bench_drive import in_words, shown_progress
 from fei.cli.reproduce import Repetition
@@ -104,6 +105,23 @@ def test_an_export_is_as_good_as_a_run(place, capsys, ending):
         assert first.done_groups() == second.done_groups()
         sql = "SELECT * FROM curves ORDER BY unit, protocol, name"
         assert first.rows(sql) == second.rows(sql) != []
+
+
+def test_units_that_lack_scores_are_not_told_to_be_all(place, capsys):
+    assert fei("bench", "run", "plan.toml", "--out", "first") == 0
+    assert fei("bench", "status", "first") == 0
+    assert "Go on with" not in capsys.readouterr().out
+    more = parse_plan(PLAN + '[metrics]\nprotocols = ["fei-paper", "torchcam"]\n')
+    runner.run(more, "second", reuse=["first"], choose=lambda units: [])  # as if broken off after taking over
+    assert fei("bench", "status", "second") == 0
+    told = capsys.readouterr().out
+    assert "4 of 4 units done" in told
+    assert "Some of them may lack scores that the plan asks for." in told
+    assert "Go on with:  fei bench resume second" in told
+    assert fei("bench", "resume", "second", "--json") == 0
+    assert last_line(capsys)["computed"] == 4
+    assert fei("bench", "status", "second", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["complete"] is True
 
 
 def test_diff_and_merge(place, capsys):

@@ -121,6 +121,7 @@ def status_document(store: Store) -> dict[str, Any]:
     return {
         "name": store.plan.name,
         **store.counts(),
+        "complete": bool(store.meta("complete")),  # a unit that other runs had in part is there without all its scores
         "methods": [dict(zip(_STATUS, row, strict=True)) for row in methods],
         "reasons": _reasons(store),
     }
@@ -133,7 +134,8 @@ def say_status(document: dict[str, Any]) -> None:
     print_table(_STATUS, [[str(method[name]) for name in _STATUS] for method in document["methods"]])
     for reason in document["reasons"]:
         say(f"{reason['units']} × {reason['error']}")
-    if document["pending"]:
+    if not document["complete"]:
+        say("" if document["pending"] else "Some of them may lack scores that the plan asks for.\n", end="")
         say(f"Go on with:  {resume_command(Path(document['run']))}")
 
 

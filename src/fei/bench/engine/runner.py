@@ -227,7 +227,7 @@ class _Run:
                 self._drive(self._give_up(catalog, context))
             units, choose = self._units(catalog), self._options.get("choose")
             self._drive(engine.run(units if choose is None else choose(list(units)), context))
-            if not self._todo and not self._store.counts()["pending"]:
+            if choose is None and not self._todo and not self._store.counts()["pending"]:  # else some may be left out
                 self._store.set_meta(complete=completion_key(self._plan))
         return RunSummary(self._done, self._failed, self._skipped, time.monotonic() - start)
 
