@@ -112,7 +112,7 @@ def test_units_that_lack_scores_are_not_told_to_be_all(place, capsys):
     assert fei("bench", "status", "first") == 0
     assert "Go on with" not in capsys.readouterr().out
     more = parse_plan(PLAN + '[metrics]\nprotocols = ["fei-paper", "torchcam"]\n')
-    runner.run(more, "second", reuse=["first"], choose=lambda units: [])  # as if broken off after taking over
+    runner.run(more, "second", reuse=["first"], choose=lambda units: iter(()))  # as if broken off after taking over
     assert fei("bench", "status", "second") == 0
     told = capsys.readouterr().out
     assert "4 of 4 units done" in told
