@@ -12,6 +12,7 @@ import argparse
 import atexit
 import functools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -92,8 +93,11 @@ def packages(names: set[str]) -> set[str]:
 def measure(cases: Sequence[str], repeats: int) -> list[dict[str, Any]]:
     """A row for each case; ``import torch`` is among them."""
 
+    # as an installation starts: what is compiled to bytecode in the first turn, which does not count, is kept
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
     def start(what: str) -> None:
-        subprocess.run(interpreter(program(what)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        subprocess.run(interpreter(program(what)), capture_output=True, check=True, env=environment)
 
     taken = alternated({what: lambda what=what: start(what) for what in cases}, repeats)
     torchs = modules(TORCH)

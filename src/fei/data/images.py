@@ -1,5 +1,8 @@
 """Reading images that anyone may have made: right colours, right way up, and never more memory than promised."""
 
+import contextlib
+import functools
+import importlib
 import os
 import stat
 import warnings
@@ -19,8 +22,8 @@ MAX_PIXELS = 120_000_000
 MAX_FILE_BYTES = 500_000_000
 """Larger files are refused before they are opened."""
 
-# Only formats that Pillow decodes in process: it hands EPS, for one, to an external interpreter.
-_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
+# Only formats that Pillow decodes in process, as its modules spell them: it hands EPS, for one, to another program.
+_FORMATS = ("Jpeg", "Png", "WebP", "Gif", "Bmp", "Tiff", "Ppm", "Avif")
 
 _PHOTOGRAPHS = Path(__file__).parent / "photographs"
 
@@ -130,8 +133,7 @@ def _open_file(file: Path) -> BinaryIO:
 
 def _decode(stream: BinaryIO, file: Path, max_pixels: int) -> Image.Image:
     """Decode the first frame, after a look at the size that the header declares."""
-    Image.init()
-    formats = [name for name in _FORMATS if name in Image.OPEN]
+    formats = _formats()
     try:
         with warnings.catch_warnings():
             # Pillow's size warning starts below our limit; what libtiff finds odd is not the caller's concern.
@@ -152,6 +154,15 @@ def _decode(stream: BinaryIO, file: Path, max_pixels: int) -> Image.Image:
     except Exception as error:  # on a damaged file decoders raise nearly anything
         why = f"it is damaged, cut short, or in a format other than {', '.join(formats)}"
         raise DataError(f"'{file}' cannot be read as an image: {why}; save it again in one of these.") from error
+
+
+@functools.cache
+def _formats() -> list[str]:
+    """Those of them that this Pillow decodes, whose modules are loaded: all others would take as long again."""
+    for name in _FORMATS:
+        with contextlib.suppress(ImportError):  # older ones know no AVIF
+            importlib.import_module(f"PIL.{name}ImagePlugin")
+    return [name.upper() for name in _FORMATS if name.upper() in Image.OPEN]
 
 
 def _refuse(cost: str | None, file: Path) -> None:

