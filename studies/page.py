@@ -19,6 +19,7 @@ from studies import _sections as sections
 from studies import _steps
 from studies._figures import drawn
 from studies._hypotheses import HYPOTHESES
+from studies._numbers import spoken
 from studies._pages import PAGES
 from studies._plans import FOLDER, ORDER, SCORES, SECOND
 from studies._questions import Extra, questions
@@ -49,7 +50,8 @@ def found_in(folder: Path, docs: Path = ROOT / "docs") -> Iterator[sections.Foun
         every = (*SECOND, *ORDER)
         stores = {name: stack.enter_context(opened(name, folder)) for name in every if committed(name, folder)}
         study = {name: Numbers(store) for name, store in stores.items()}
-        yield sections.Found(stores, study, Extra.read(folder), prose, docs)
+        extra = Extra.read(folder)
+        yield sections.Found(stores, study, extra, spoken(prose, study, extra), docs)
 
 
 def results(found: sections.Found) -> dict[str, str]:

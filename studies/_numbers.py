@@ -1,0 +1,213 @@
+"""Numbers in the words of prose.toml, which are written there as what they are, and read from the scores.
+
+    {{n | PLAN | NETWORKS}}                         photographs, or trials, that all rows have
+    {{planned | PLAN | NETWORKS}}                   how many the plan asks for
+    {{mean | PLAN | NETWORKS | ROWS | METRIC}}      means over the photographs: .353
+    {{interval | PLAN | NETWORKS | ROWS | METRIC}}  with their 95 % intervals: .353 [.281, .427]
+    {{gap | PLAN | NETWORKS | ROWS | ROW | METRIC}} how much higher the rows are than that one: +.049 [.017, .085]
+    {{times | PLAN | NETWORKS | ROWS | ROW | METRIC}}  how many times as high their means are: 1.63
+    {{seeds | PLAN | NETWORKS | ROWS | METRIC}}     standard deviation of the mean over the seeds
+    {{fires | PLAN | NETWORKS | ROWS}}              black images in which a class was found: 3 of 6
+    {{redrawn | PLAN | NETWORKS | ROWS}}            rank correlation of maps when the classifier is drawn anew
+    {{class | NETWORKS | ROWS}}                     rank correlation of the maps of two classes, with their intervals
+    {{flat | NETWORKS | ROWS}}                      deviation of another class's map over that of the first: .01 to .03
+
+Networks and rows may be several, with semicolons; * is every network of the plan; `best baseline` and `best control`
+are the rows of that kind with the best mean. How the protocol's name begins may follow a metric (`insertion held-out`);
+else it is the plan's first one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from studies import other_class
+from studies._editions import Place, Study, measured, planned
+from studies._hypotheses import BETTER
+from studies._plans import ORDER, SECOND
+from studies._questions import CONTROLS, Extra, redrawn
+from studies._verdicts import Values
+
+from fei.bench.report.numbers import is_reduced
+from fei.metrics import bootstrap_interval
+
+_PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_NOTHING = "–"
+_OWN = ("FEI", "no constraint", "control")
+_SIZES, _COUNTS = ("n", "planned"), ("fires",)  # equal ones are said once
+
+
+def spoken(prose: Any, study: Study, extra: Extra) -> Any:
+    """Words with their numbers, wherever they are in a table of tables."""
+    if isinstance(prose, dict):
+        return {name: spoken(part, study, extra) for name, part in prose.items()}
+    return _PLACE.sub(lambda found: number(found[1], study, extra), prose)
+
+
+def number(asked: str, study: Study, extra: Extra) -> str:
+    """What stands for one place in the words; a dash where there are no scores yet."""
+    kind, *parts = (" ".join(part.split()) for part in asked.split("|"))
+    try:
+        if kind in _OF_CLASSES:
+            return _listed(_OF_CLASSES[kind](extra, *map(_several, parts)))
+        plan, networks, *rest = parts
+        found = _places(study, plan, networks)
+        texts = [text for place in found for text in _OF_PLANS[kind](place, *rest)] or [_NOTHING]
+        same = len(set(texts)) == 1 < len(texts)
+        return (texts[0] + " each" * (kind in _COUNTS)) if same and kind in (*_COUNTS, *_SIZES) else _listed(texts)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SystemExit(f"prose.toml asks for {{{{{asked}}}}}: {error!r}") from error
+
+
+def plain(value: float) -> str:
+    """A number as the words have it: three places, fewer where it is large, and no 0 before the point."""
+    if not math.isfinite(value):
+        return _NOTHING
+    text = f"{abs(value):.{3 if abs(value) < 10 else 1}f}".removeprefix("0")
+    return ("−" if value < 0 and float(text) else "") + text
+
+
+def _several(text: str) -> list[str]:
+    return [part.strip() for part in text.split(";")]
+
+
+def _listed(texts: Iterable[str]) -> str:
+    *most, last = texts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _places(study: Study, plan: str, networks: str) -> list[Place]:
+    if plan not in (*ORDER, *SECOND):
+        raise ValueError(f"there is no plan {plan!r}")
+    if plan not in study:
+        return []
+    names = [pair.name for pair in study[plan].plan.pairs]
+    asked = names if networks == "*" else _several(networks)
+    return [Place(plan, study[plan], names.index(network)) for network in asked]
+
+
+def _values(place: Place, row: str, metric: str) -> Values:
+    """A row's numbers, photographs × seeds, of which some may be missing."""
+    name, _, protocol = metric.partition(" ")
+    if row in ("best baseline", "best control"):
+        row = _best(place, row.removeprefix("best "), metric)
+    found = place.values(row, name, protocol)
+    if found is None:
+        raise ValueError(f"there is no {metric!r} of {row!r} in {place.plan}")
+    return found
+
+
+def _best(place: Place, kind: str, metric: str) -> str:
+    rows = [
+        each.label
+        for each in place.numbers.plan.methods
+        if (each.label in CONTROLS if kind == "control" else each.group not in _OWN and not is_reduced(each.label))
+    ]
+    sign = 1 if BETTER[metric.partition(" ")[0]] else -1
+    means = {row: sign * _mean(_values(place, row, metric)) for row in rows}
+    return max(means, key=lambda row: -math.inf if math.isnan(means[row]) else means[row])
+
+
+def _by_photograph(values: Values) -> Values:
+    """Means over the seeds, of the photographs that have any."""
+    some: Values = values[np.isfinite(values).any(1)]
+    return np.nanmean(some, 1) if len(some) else some.reshape(0)
+
+
+def _mean(values: Values) -> float:
+    each = _by_photograph(values)
+    return float(each.mean()) if len(each) else math.nan
+
+
+def _with_interval(each: Sequence[float] | Values, tell: Callable[[float], str] = plain) -> str:
+    values = [float(value) for value in each]
+    if len(values) < 2:
+        return tell(values[0]) if values else _NOTHING
+    low, high = bootstrap_interval(values)
+    return f"{tell(sum(values) / len(values))} [{plain(low)}, {plain(high)}]"
+
+
+def _signed(value: float) -> str:
+    text = plain(value)
+    return text if text.startswith("−") else f"+{text}"
+
+
+def _means(place: Place, rows: str, metric: str) -> Iterator[str]:
+    yield from (plain(_mean(_values(place, row, metric))) for row in _several(rows))
+
+
+def _intervals(place: Place, rows: str, metric: str) -> Iterator[str]:
+    yield from (_with_interval(_by_photograph(_values(place, row, metric))) for row in _several(rows))
+
+
+def _gaps(place: Place, rows: str, other: str, metric: str) -> Iterator[str]:
+    for row in _several(rows):
+        each = _by_photograph(_values(place, row, metric) - _values(place, other, metric))
+        yield _with_interval(each, _signed)
+
+
+def _times(place: Place, rows: str, other: str, metric: str) -> Iterator[str]:
+    for row in _several(rows):
+        one, two = _values(place, row, metric), _values(place, other, metric)
+        both = np.isfinite(one) & np.isfinite(two)
+        yield f"{one[both].mean() / two[both].mean():.2f}".removeprefix("0") if both.any() else _NOTHING
+
+
+def _seeds(place: Place, rows: str, metric: str) -> Iterator[str]:
+    for row in _several(rows):
+        whole = _values(place, row, metric)
+        whole = whole[np.isfinite(whole).all(1)]
+        yield plain(float(whole.mean(0).std(ddof=1))) if len(whole) else _NOTHING
+
+
+def _fires(place: Place, rows: str) -> Iterator[str]:
+    for row in _several(rows):
+        values = _values(place, row, "fired")
+        known = values[np.isfinite(values)]
+        yield f"{known.sum():.0f} of {len(known)}" if len(known) else _NOTHING
+
+
+def _redrawn(place: Place, rows: str) -> Iterator[str]:
+    for row in _several(rows):
+        values = redrawn(place, row)
+        if values is None:
+            raise ValueError(f"there is no row {row!r} in {place.plan}")
+        yield plain(_mean(values))
+
+
+def _classes(extra: Extra, networks: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
+    for network in networks:
+        for row in _known(rows):
+            found = [each for each in extra.asked_again if (each["network"], each["method"]) == (network, row)]
+            yield _with_interval([each["spearman"] for each in found])
+
+
+def _flat(extra: Extra, networks: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
+    for row in _known(rows):
+        kept = [each for each in extra.asked_again if each["method"] == row and each["network"] in networks]
+        ratios = [two / one for one, two in (each["deviations"] for each in kept if "deviations" in each) if one]
+        yield f"{plain(min(ratios))} to {plain(max(ratios))}" if ratios else _NOTHING
+
+
+def _known(rows: Sequence[str]) -> Sequence[str]:
+    if wrong := [row for row in rows if row not in other_class.SECOND]:
+        raise ValueError(f"other classes were not asked of {wrong[0]!r}")
+    return rows
+
+
+_OF_PLANS: dict[str, Callable[..., Iterator[str]]] = {
+    "n": lambda place: iter([str(measured(place.numbers, place.pair))]),
+    "planned": lambda place: iter([str(planned(place.numbers, place.pair))]),
+    "mean": _means,
+    "interval": _intervals,
+    "gap": _gaps,
+    "times": _times,
+    "seeds": _seeds,
+    "fires": _fires,
+    "redrawn": _redrawn,
+}
+_OF_CLASSES: dict[str, Callable[..., Iterator[str]]] = {"class": _classes, "flat": _flat}
