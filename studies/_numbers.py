@@ -7,6 +7,8 @@
     {{gap | PLAN | NETWORKS | ROWS | ROW | METRIC}} how much higher the rows are than that one: +.049 [.017, .085]
     {{times | PLAN | NETWORKS | ROWS | ROW | METRIC}}  how many times as high their means are: 1.63
     {{seeds | PLAN | NETWORKS | ROWS | METRIC}}     standard deviation of the mean over the seeds
+    {{place | PLAN | NETWORKS | ROWS | METRIC}}     by their means among all methods of the plan: 2
+    {{tau | PLAN | NETWORKS | METRIC | PROTOCOL}}   Kendall's τ of the methods' means under two protocols
     {{fires | PLAN | NETWORKS | ROWS}}              black images in which a class was found: 3 of 6
     {{redrawn | PLAN | NETWORKS | ROWS}}            rank correlation of maps when the classifier is drawn anew
     {{class | NETWORKS | ROWS}}                     rank correlation of the maps of two classes, with their intervals
@@ -25,7 +27,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from studies import other_class
+from scipy.stats import kendalltau, rankdata
+from studies import _protocols, other_class
 from studies._editions import Place, Study, measured, planned
 from studies._hypotheses import BETTER
 from studies._plans import ORDER, SECOND
@@ -164,6 +167,26 @@ def _seeds(place: Place, rows: str, metric: str) -> Iterator[str]:
         yield plain(float(whole.mean(0).std(ddof=1))) if len(whole) else _NOTHING
 
 
+def _rows_places(place: Place, rows: str, metric: str) -> Iterator[str]:
+    labels, means = _ranked(place, metric)
+    yield from (f"{places[labels.index(row)]:g}" for places in [rankdata(-means)] for row in _several(rows))
+
+
+def _taus(place: Place, metric: str, protocol: str) -> Iterator[str]:
+    one, two = (_ranked(place, each)[1] for each in (metric, f"{metric.partition(' ')[0]} {protocol}"))
+    yield f"{kendalltau(one, two).statistic:.2f}".removeprefix("0")
+
+
+def _ranked(place: Place, metric: str) -> tuple[list[str], Values]:
+    """The methods that have all photographs, and their means, signed so that higher is better."""
+    name, _, protocol = metric.partition(" ")
+    labels, protocols, values = _protocols.scores(place.numbers, name)
+    found = [number for number, each in enumerate(protocols) if each.startswith(protocol)]
+    if not found:
+        raise ValueError(f"there is no protocol {protocol!r} in {place.plan}")
+    return labels, values[found[0]].mean(1) * (1 if BETTER[name] else -1)
+
+
 def _fires(place: Place, rows: str) -> Iterator[str]:
     for row in _several(rows):
         values = _values(place, row, "fired")
@@ -207,6 +230,8 @@ _OF_PLANS: dict[str, Callable[..., Iterator[str]]] = {
     "gap": _gaps,
     "times": _times,
     "seeds": _seeds,
+    "place": _rows_places,
+    "tau": _taus,
     "fires": _fires,
     "redrawn": _redrawn,
 }

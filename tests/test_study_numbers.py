@@ -29,6 +29,10 @@ class Numbers:
     def __init__(self, name: str, given: dict[str, list[Any]]) -> None:
         self.plan, self._given = plan_of(name), given
 
+    @property
+    def rows(self) -> range:
+        return range(len(self.plan.methods))
+
     def protocols(self, kind: str, metric: str) -> list[str]:
         return ["fei-paper/1", "held-out/1"]
 
@@ -59,6 +63,18 @@ STUDY: Any = {
             "LayerCAM mse fei-paper/1": [[90.0], [90.0]],
         },
     ),
+    "second-protocols": Numbers(
+        "second-protocols",
+        {
+            "FEI deletion fei-paper/1": [[0.1], [0.3]],
+            "Grad-CAM deletion fei-paper/1": [[0.1], [0.2]],
+            "Random deletion fei-paper/1": [[0.9], [0.8]],
+            "FEI deletion held-out/1": [[0.4], [0.4]],
+            "Grad-CAM deletion held-out/1": [[0.5], [0.5]],
+            "Random deletion held-out/1": [[0.6], [0.6]],
+            "Edges deletion held-out/1": [[0.1], [0.1]],  # of one protocol alone: without a place
+        },
+    ),
     "second-seeds": Numbers("second-seeds", {"FEI insertion fei-paper/1": [[0.1, 0.2, 0.3], [0.3, 0.4, 0.5]]}),
     "second-black": Numbers("second-black", {"FEI-AVM fired": [[1], [0]], "FEI-VM fired": [[0], [0]]}),
     "second-sanity": Numbers("second-sanity", {"FEI-VM spearman": [[0.5], [0.25]]}),
@@ -85,6 +101,9 @@ STUDY: Any = {
         ("seeds | second-seeds | SqueezeNet | FEI | insertion", ".100"),
         ("fires | second-black | AlexNet | FEI-AVM; FEI-VM", "1 of 2 and 0 of 2"),
         ("fires | second-black | * | FEI-VM", "0 of 2 each"),
+        ("place | second-protocols | SqueezeNet | FEI; Grad-CAM; Random | deletion", "2, 1 and 3"),
+        ("place | second-protocols | SqueezeNet | FEI | deletion held-out", "1"),
+        ("tau | second-protocols | SqueezeNet | deletion | held-out", ".33"),  # one of three pairs in another order
         ("redrawn | second-sanity | SqueezeNet | FEI-VM", ".375"),
         ("n | second-black | *", "2"),
         ("planned | second-cheap | *", "40"),
@@ -122,6 +141,7 @@ def test_words_have_their_numbers_wherever_they_are() -> None:
         "mean | second-cheap | SqueezeNet | FEI",
         "median | second-cheap | SqueezeNet | FEI | insertion",
         "redrawn | second-sanity | SqueezeNet | FIE",
+        "tau | second-protocols | SqueezeNet | deletion | rise",
         "class | SqueezeNet | VM",
     ],
 )
