@@ -75,12 +75,12 @@ class Effect:
         found = [place.values(row, self.metric, self.protocol) for row in (self.top, self.bottom)]
         if any(each is None for each in found):
             return None
-        means = np.stack([_means(each) for each in found if each is not None], 1)
+        means = np.stack([over_seeds(each) for each in found if each is not None], 1)
         known = means[np.isfinite(means).all(1)]
         return known if len(known) else None
 
 
-def _means(values: Sampled) -> Sampled:
+def over_seeds(values: Sampled) -> Sampled:
     """Over the seeds, of each photograph."""
     known = np.isfinite(values)
     count = known.sum(1)

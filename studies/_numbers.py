@@ -12,7 +12,6 @@
     {{fires | PLAN | NETWORKS | ROWS}}              black images in which a class was found: 3 of 6
     {{redrawn | PLAN | NETWORKS | ROWS}}            rank correlation of maps when the classifier is drawn anew
     {{class | NETWORKS | ROWS}}                     rank correlation of the maps of two classes, with their intervals
-    {{flat | NETWORKS | ROWS}}                      deviation of another class's map over that of the first: .01 to .03
 
 Networks and rows may be several, with semicolons; * is every network of the plan; `best baseline` and `best control`
 are the rows of that kind with the best mean. How the protocol's name begins may follow a metric (`insertion held-out`);
@@ -30,10 +29,11 @@ import numpy as np
 from scipy.stats import kendalltau, rankdata
 from studies import _protocols, other_class
 from studies._editions import Place, Study, measured, planned
+from studies._effects import over_seeds
 from studies._hypotheses import BETTER
 from studies._plans import ORDER, SECOND
 from studies._questions import CONTROLS, Extra, redrawn
-from studies._verdicts import Values
+from studies._verdicts import Values, paired_difference
 
 from fei.bench.report.numbers import is_reduced
 from fei.metrics import bootstrap_interval
@@ -55,8 +55,8 @@ def number(asked: str, study: Study, extra: Extra) -> str:
     """What stands for one place in the words; a dash where there are no scores yet."""
     kind, *parts = (" ".join(part.split()) for part in asked.split("|"))
     try:
-        if kind in _OF_CLASSES:
-            return _listed(_OF_CLASSES[kind](extra, *map(_several, parts)))
+        if kind == "class":
+            return _listed(_classes(extra, *map(_several, parts)))
         plan, networks, *rest = parts
         found = _places(study, plan, networks)
         texts = [text for place in found for text in _OF_PLANS[kind](place, *rest)] or [_NOTHING]
@@ -117,8 +117,9 @@ def _best(place: Place, kind: str, metric: str) -> str:
 
 def _by_photograph(values: Values) -> Values:
     """Means over the seeds, of the photographs that have any."""
-    some: Values = values[np.isfinite(values).any(1)]
-    return np.nanmean(some, 1) if len(some) else some.reshape(0)
+    means = over_seeds(values)
+    known: Values = means[np.isfinite(means)]
+    return known
 
 
 def _mean(values: Values) -> float:
@@ -126,12 +127,13 @@ def _mean(values: Values) -> float:
     return float(each.mean()) if len(each) else math.nan
 
 
-def _with_interval(each: Sequence[float] | Values, tell: Callable[[float], str] = plain) -> str:
+def _with_interval(each: Sequence[float] | Values) -> str:
     values = [float(value) for value in each]
-    if len(values) < 2:
-        return tell(values[0]) if values else _NOTHING
-    low, high = bootstrap_interval(values)
-    return f"{tell(sum(values) / len(values))} [{plain(low)}, {plain(high)}]"
+    return plain(sum(values) / len(values)) + _interval(*bootstrap_interval(values)) if values else _NOTHING
+
+
+def _interval(low: float, high: float) -> str:
+    return "" if math.isnan(low) else f" [{plain(low)}, {plain(high)}]"
 
 
 def _signed(value: float) -> str:
@@ -149,8 +151,8 @@ def _intervals(place: Place, rows: str, metric: str) -> Iterator[str]:
 
 def _gaps(place: Place, rows: str, other: str, metric: str) -> Iterator[str]:
     for row in _several(rows):
-        each = _by_photograph(_values(place, row, metric) - _values(place, other, metric))
-        yield _with_interval(each, _signed)
+        found = paired_difference(place.where, metric, _values(place, row, metric), _values(place, other, metric))
+        yield _NOTHING if found is None else _signed(found.difference) + _interval(found.low, found.high)
 
 
 def _times(place: Place, rows: str, other: str, metric: str) -> Iterator[str]:
@@ -169,7 +171,8 @@ def _seeds(place: Place, rows: str, metric: str) -> Iterator[str]:
 
 def _rows_places(place: Place, rows: str, metric: str) -> Iterator[str]:
     labels, means = _ranked(place, metric)
-    yield from (f"{places[labels.index(row)]:g}" for places in [rankdata(-means)] for row in _several(rows))
+    ranks = rankdata(-means)
+    yield from (f"{ranks[labels.index(row)]:g}" for row in _several(rows))
 
 
 def _taus(place: Place, metric: str, protocol: str) -> Iterator[str]:
@@ -179,6 +182,8 @@ def _taus(place: Place, metric: str, protocol: str) -> Iterator[str]:
 
 def _ranked(place: Place, metric: str) -> tuple[list[str], Values]:
     """The methods that have all photographs, and their means, signed so that higher is better."""
+    if place.pair != 0:
+        raise ValueError("places are known on the plan's first network")
     name, _, protocol = metric.partition(" ")
     labels, protocols, values = _protocols.scores(place.numbers, name)
     found = [number for number, each in enumerate(protocols) if each.startswith(protocol)]
@@ -203,23 +208,12 @@ def _redrawn(place: Place, rows: str) -> Iterator[str]:
 
 
 def _classes(extra: Extra, networks: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
-    for network in networks:
-        for row in _known(rows):
-            found = [each for each in extra.asked_again if (each["network"], each["method"]) == (network, row)]
-            yield _with_interval([each["spearman"] for each in found])
-
-
-def _flat(extra: Extra, networks: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
-    for row in _known(rows):
-        kept = [each for each in extra.asked_again if each["method"] == row and each["network"] in networks]
-        ratios = [two / one for one, two in (each["deviations"] for each in kept if "deviations" in each) if one]
-        yield f"{plain(min(ratios))} to {plain(max(ratios))}" if ratios else _NOTHING
-
-
-def _known(rows: Sequence[str]) -> Sequence[str]:
     if wrong := [row for row in rows if row not in other_class.SECOND]:
         raise ValueError(f"other classes were not asked of {wrong[0]!r}")
-    return rows
+    for network in networks:
+        for row in rows:
+            found = [each for each in extra.asked_again if (each["network"], each["method"]) == (network, row)]
+            yield _with_interval([each["spearman"] for each in found])
 
 
 _OF_PLANS: dict[str, Callable[..., Iterator[str]]] = {
@@ -235,4 +229,3 @@ _OF_PLANS: dict[str, Callable[..., Iterator[str]]] = {
     "fires": _fires,
     "redrawn": _redrawn,
 }
-_OF_CLASSES: dict[str, Callable[..., Iterator[str]]] = {"class": _classes, "flat": _flat}

@@ -158,7 +158,7 @@ def _decode(stream: BinaryIO, file: Path, max_pixels: int) -> Image.Image:
 
 @functools.cache
 def _formats() -> list[str]:
-    """Those of them that this Pillow decodes, whose modules are loaded: all others would take as long again."""
+    """Those that this Pillow decodes. Their modules are loaded and no others, which takes less than half as long."""
     for name in _FORMATS:
         with contextlib.suppress(ImportError):  # older ones know no AVIF
             importlib.import_module(f"PIL.{name}ImagePlugin")
