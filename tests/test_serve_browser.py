@@ -376,7 +376,8 @@ def test_nothing_serious_stands_in_anyones_way(visit):
         for viewport in (DESKTOP, PHONE):
             visitor.page.set_viewport_size(viewport)
             visitor.settled()
-            assert visitor.page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+            fits = "width => document.documentElement.scrollWidth <= width"
+            visitor.page.wait_for_function(fits, arg=viewport["width"])
             if viewport in viewports:
                 assert serious_faults(visitor.page, {"runOnly": ["wcag2a", "wcag2aa"]}) == {}
 
