@@ -112,7 +112,11 @@ Finder = Callable[[Study], list[Place]]
 # The effects of each claim, the first being that of the summary.
 EFFECTS: Mapping[str, tuple[Effect, ...]] = {
     "H1": (Effect("FEI-NONE", "FEI-IBM", "insertion"), Effect("FEI-NONE", "FEI-VM", "insertion")),
-    "H2": (Effect("FEI-NONE", "FEI-VM", "mse"), Effect("FEI-NONE", "FEI-IBM", "mse")),
+    "H2": (
+        Effect("FEI-NONE", "FEI-VM", "mse"),
+        Effect("FEI-NONE", "FEI-IBM", "mse"),
+        Effect("FEI-NONE", "Random", "mse"),
+    ),
     "H3": (Effect("Grad-CAM++", "FEI-VM", "mse"), Effect("Grad-CAM", "FEI-VM", "mse")),
     "H4": (Effect("FEI-IBM", "FEI-VM", "insertion"), Effect("FEI-IBM", "FEI-AVM", "insertion")),
     "H7": (

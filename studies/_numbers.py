@@ -12,6 +12,13 @@
     {{fires | PLAN | NETWORKS | ROWS}}              black images in which a class was found: 3 of 6
     {{redrawn | PLAN | NETWORKS | ROWS}}            rank correlation of maps when the classifier is drawn anew
     {{class | NETWORKS | ROWS}}                     rank correlation of the maps of two classes, with their intervals
+    {{asked | NETWORK | ROW}}                       on how many photographs that is
+    {{ever | PRESET | ROWS}}                        black images as above, on all networks of the edition that counts
+    {{ever | PRESET | ROWS | without}}              on those trained without batch normalisation; `with`: on the others
+    {{verdict | CLAIM}}                             over all comparisons; with `| PRESET` over those with it
+    {{effect | CLAIM | PRESET}}                     the claim's first effect over all networks: 1.70 [1.60, 1.85]
+    {{effect | CLAIM | PRESET | TOP / BOTTOM}}      that of these two rows
+    {{sizes | CLAIM}}                               photographs, or trials, behind a single comparison: 2 to 40
 
 Networks and rows may be several, with semicolons; * is every network of the plan; `best baseline` and `best control`
 are the rows of that kind with the best mean. How the protocol's name begins may follow a metric (`insertion held-out`);
@@ -27,12 +34,13 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import kendalltau, rankdata
-from studies import _protocols, other_class
-from studies._editions import Place, Study, measured, planned
+from studies import _effects, _protocols, other_class
+from studies._editions import PRESETS, Place, Study, black_images, measured, planned
 from studies._effects import over_seeds
-from studies._hypotheses import BETTER
+from studies._hypotheses import BETTER, HYPOTHESES, Hypothesis
 from studies._plans import ORDER, SECOND
-from studies._questions import CONTROLS, Extra, redrawn
+from studies._questions import CONTROLS, WITHOUT_NORMALISATION, Extra, questions, redrawn
+from studies._summary import sizes
 from studies._verdicts import Values, paired_difference
 
 from fei.bench.report.numbers import is_reduced
@@ -41,7 +49,7 @@ from fei.metrics import bootstrap_interval
 _PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _NOTHING = "–"
 _OWN = ("FEI", "no constraint", "control")
-_SIZES, _COUNTS = ("n", "planned"), ("fires",)  # equal ones are said once
+_PLAIN, _COUNTS = ("n", "planned"), ("fires",)  # equal ones are said once
 
 
 def spoken(prose: Any, study: Study, extra: Extra) -> Any:
@@ -55,22 +63,22 @@ def number(asked: str, study: Study, extra: Extra) -> str:
     """What stands for one place in the words; a dash where there are no scores yet."""
     kind, *parts = (" ".join(part.split()) for part in asked.split("|"))
     try:
-        if kind == "class":
-            return _listed(_classes(extra, *map(_several, parts)))
+        if kind in _OF_ALL:
+            return _listed(_OF_ALL[kind](study, extra, *parts))
         plan, networks, *rest = parts
         found = _places(study, plan, networks)
         texts = [text for place in found for text in _OF_PLANS[kind](place, *rest)] or [_NOTHING]
         same = len(set(texts)) == 1 < len(texts)
-        return (texts[0] + " each" * (kind in _COUNTS)) if same and kind in (*_COUNTS, *_SIZES) else _listed(texts)
+        return (texts[0] + " each" * (kind in _COUNTS)) if same and kind in (*_COUNTS, *_PLAIN) else _listed(texts)
     except (KeyError, TypeError, ValueError) as error:
         raise SystemExit(f"prose.toml asks for {{{{{asked}}}}}: {error!r}") from error
 
 
-def plain(value: float) -> str:
+def plain(value: float, places: int = 3) -> str:
     """A number as the words have it: three places, fewer where it is large, and no 0 before the point."""
     if not math.isfinite(value):
         return _NOTHING
-    text = f"{abs(value):.{3 if abs(value) < 10 else 1}f}".removeprefix("0")
+    text = f"{abs(value):.{places if abs(value) < 10 else 1}f}".removeprefix("0")
     return ("−" if value < 0 and float(text) else "") + text
 
 
@@ -132,8 +140,8 @@ def _with_interval(each: Sequence[float] | Values) -> str:
     return plain(sum(values) / len(values)) + _interval(*bootstrap_interval(values)) if values else _NOTHING
 
 
-def _interval(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f" [{plain(low)}, {plain(high)}]"
+def _interval(low: float, high: float, places: int = 3) -> str:
+    return "" if math.isnan(low) else f" [{plain(low, places)}, {plain(high, places)}]"
 
 
 def _signed(value: float) -> str:
@@ -207,15 +215,60 @@ def _redrawn(place: Place, rows: str) -> Iterator[str]:
         yield plain(_mean(values))
 
 
-def _classes(extra: Extra, networks: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
-    if wrong := [row for row in rows if row not in other_class.SECOND]:
-        raise ValueError(f"other classes were not asked of {wrong[0]!r}")
-    for network in networks:
-        for row in rows:
-            found = [each for each in extra.asked_again if (each["network"], each["method"]) == (network, row)]
-            yield _with_interval([each["spearman"] for each in found])
+def _classes(_: Study, extra: Extra, networks: str, rows: str) -> Iterator[str]:
+    for network in _several(networks):
+        for row in _several(rows):
+            yield _with_interval([each["spearman"] for each in _asked(extra, network, row)])
 
 
+def _asked(extra: Extra, network: str, row: str) -> list[other_class.Row]:
+    if row not in other_class.SECOND or network not in other_class.NETWORKS:
+        raise ValueError(f"other classes were not asked of {row!r} on {network!r}")
+    return [each for each in extra.asked_again if (each["network"], each["method"]) == (network, row)]
+
+
+def _ever(study: Study, _: Extra, preset: str, rows: str, normalised: str = "") -> Iterator[str]:
+    if preset not in PRESETS or normalised not in ("", "with", "without"):
+        raise ValueError(f"there is no preset {preset!r}, or no networks {normalised!r} batch normalisation")
+    for row in _several(rows):
+        places = [
+            place
+            for place in black_images(study, preset)
+            if not normalised or (place.network in WITHOUT_NORMALISATION) == (normalised == "without")
+        ]
+        found = [values for place in places if (values := place.values(row, "fired")) is not None]
+        known = [value for each in found for value in each.ravel() if math.isfinite(value)]
+        yield f"{sum(known):.0f} of {len(known)}" if known else _NOTHING
+
+
+def _claim(extra: Extra, name: str) -> Hypothesis:
+    return {each.name: each for each in (*HYPOTHESES, *questions(extra))}[name]
+
+
+def _verdicts(study: Study, extra: Extra, name: str, *presets: str) -> Iterator[str]:
+    yield _claim(extra, name).verdict(study, presets or PRESETS)
+
+
+def _sizes(study: Study, extra: Extra, name: str) -> Iterator[str]:
+    yield sizes(_claim(extra, name).comparisons(study))
+
+
+def _effect(study: Study, _: Extra, name: str, preset: str, rows: str = "") -> Iterator[str]:
+    effects = [each for each in _effects.EFFECTS[name] if rows in ("", f"{each.top} / {each.bottom}")]
+    if not effects:
+        raise ValueError(f"{name} has no effect {rows!r}")
+    found = effects[0].over(_effects.WHERE[name][preset](study))
+    yield _NOTHING if found is None else plain(found.ratio, 2) + _interval(found.low, found.high, 2)
+
+
+_OF_ALL: dict[str, Callable[..., Iterator[str]]] = {
+    "class": _classes,
+    "asked": lambda _, extra, network, row: iter([str(len(_asked(extra, network, row)))]),
+    "ever": _ever,
+    "verdict": _verdicts,
+    "effect": _effect,
+    "sizes": _sizes,
+}
 _OF_PLANS: dict[str, Callable[..., Iterator[str]]] = {
     "n": lambda place: iter([str(measured(place.numbers, place.pair))]),
     "planned": lambda place: iter([str(planned(place.numbers, place.pair))]),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from studies import _claim_pages, _question_pages
+from studies._first_edition import first_edition
 from studies._sections import Found
 
 
@@ -69,6 +70,11 @@ PAGES: Mapping[str, Page] = {
         "What was run, and when",
         "On which photographs, networks and versions do the numbers rest?",
         _question_pages.run,
+    ),
+    "first-edition": Page(
+        "The first edition",
+        "What did the first study find, with fewer photographs and mostly one preset?",
+        first_edition,
     ),
     "gallery": Page("Gallery", "What do the maps look like?", _question_pages.gallery),
 }

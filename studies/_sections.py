@@ -125,7 +125,7 @@ def plan_section(found: Found, name: str, title: str, *layouts: str, text: str =
     if text:
         yield text
     if name not in found.stores:
-        yield f"Not computed yet; `python -m studies.run --only {name}` computes it.\n"
+        yield not_computed(name)
         return
     numbers = found.study[name]
     yield caption(numbers)
@@ -135,6 +135,11 @@ def plan_section(found: Found, name: str, title: str, *layouts: str, text: str =
         for pair in known if layout in _PER_NETWORK else known[:1]:
             named = f"{heading}: {numbers.plan.pairs[pair].name}" if layout in _PER_NETWORK else heading
             yield folded(named, bench_table(found.stores[name], layout, pair))
+
+
+def not_computed(*plans: str) -> str:
+    """What stands where plans have no scores yet."""
+    return f"Not computed yet; `python -m studies.run --only {' '.join(plans)}` computes it.\n"
 
 
 def bench_table(store: Store, layout: str, pair: int = 0) -> str:
@@ -236,7 +241,7 @@ def claim_section(found: Found, name: str) -> str:
         f"- Here: {len(compared)} comparisons; {counts(compared)} (yes, no, open){_by_preset(found.compared[name])}.",
     ]
     if name in found.prose["why"]:
-        parts.append(f"- Why we think so, after the first edition: {words(found.prose['why'], name)}")
+        parts.append(f"- Why we think so: {words(found.prose['why'], name)}")
     else:
         parts.append("")
     if effects := effects_table(name, found.study):

@@ -41,7 +41,7 @@ def claims_table(found: Found, claims: Iterable[Hypothesis]) -> str:
             _verdicts(found.compared[claim.name]),
             _effect(claim.name, found),
             _theirs(claim),
-            _sizes(found.comparisons(claim.name)),
+            sizes(found.comparisons(claim.name)),
             found.prose["advice"].get(claim.name, "").strip() or "–",
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -58,9 +58,10 @@ def _verdicts(compared: Mapping[str, list[Comparison]]) -> str:
     return f"**{verdict(every)}**: {told}"
 
 
-def _sizes(compared: list[Comparison]) -> str:
-    sizes = sorted({comparison.count for comparison in compared})
-    return "–" if not sizes else str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+def sizes(compared: list[Comparison]) -> str:
+    """How many photographs, or trials, single comparisons rest on: the fewest and the most."""
+    found = sorted({comparison.count for comparison in compared})
+    return "–" if not found else str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
 def _effect(name: str, found: Found) -> str:

@@ -32,7 +32,8 @@ from fei.bench.report.numbers import Numbers
 from fei.bench.report.style import picture
 
 RESULTS = "results.md"
-BY_HAND = ("which-variant.md", "performance.md")  # have numbers of the study between comments
+# Pages that have words or numbers of the study between comments.
+BY_HAND = ("which-variant.md", "performance.md", "concepts/gaming.md", "../README.md")
 _HEAD = "<!-- Written by `python -m studies.page`; the words are in studies/prose.toml. -->\n"
 _LINK = re.compile(r"(\]\()(?![a-z]+:|#)")  # to a file, as a page in docs/ writes it
 
@@ -68,6 +69,8 @@ def _summary(found: sections.Found) -> Iterator[str]:
     yield "# Results\n\n" + _HEAD
     yield sections.words(found.prose, "intro")
     yield _state(found)
+    if in_short := sections.later(found.prose, "in_short"):
+        yield f"## In short\n\n{in_short}"
     yield "## What the paper claims\n"
     yield claims_table(found, HYPOTHESES)
     yield "## What it does not ask\n"
@@ -110,6 +113,7 @@ def blocks_of(found: sections.Found) -> dict[str, str]:
         "steps": _steps.steps_table(study["steps"]) if "steps" in study else "",
         "steps-differences": _steps.differences_table(study["steps"]) if "steps" in study else "",
         "verdicts": sections.summary_table(found),
+        **{name: f"\n{text.strip()}\n\n" for name, text in found.prose["elsewhere"].items()},
     }
 
 

@@ -469,10 +469,11 @@ def test_the_pages_of_few_scores_show_them(tiny: Path) -> None:
     with page.found_in(tiny / "scores") as found:
         pages = page.results(found)
     assert "None of the 17 plans of the second edition has scores yet" in pages[page.RESULTS]
-    assert "Not computed yet: steps, main" in pages["results/what-was-run.md"]
+    assert "Not computed yet: steps, main" in pages["results/first-edition.md"]
+    assert "Not computed yet: second-paper" in pages["results/what-was-run.md"]
     assert "`python -m studies.run --only second-cub` computes it" in pages["results/birds.md"]
-    text = pages["results/presets.md"]
-    assert "H9: not testable here" in text
+    assert "H9: not testable here" in pages["results/presets.md"]
+    text = pages["results/first-edition.md"]
     assert "*n (photographs): SqueezeNet 2 of 5 so far. FEI's preset" in text
     with Store.open(tiny / "run", readonly=True) as store:
         (mean,) = store.rows(

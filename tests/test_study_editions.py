@@ -141,12 +141,13 @@ def test_a_ratio_of_means_has_the_interval_of_its_photographs() -> None:
 
 
 def test_effects_stand_beside_the_papers_own() -> None:
-    rows = variants(10, 0.5, **{"FEI-NONE": 1.0})
+    rows = variants(10, 0.5, **{"FEI-NONE": 1.0, "Random": 1.0})
     effect = _effects.EFFECTS["H2"][0]
     assert effect.paper("ResNet50") == pytest.approx(1.494 / 0.412)
     assert effect.paper("SqueezeNet") is None
     text = _effects.effects_table("H2", study(second_resnet50=rows))
     assert "| MSE: FEI-NONE / FEI-VM | ResNet50 | `fast` | 2.00 [1.99, 2.01] | 3.63 | 10 | second |" in text
+    assert "| MSE: FEI-NONE / Random | ResNet50 | `fast` | 1.00 [1.00, 1.00] | – | 10 | second |" in text
     assert _effects.papers(_effects.EFFECTS["H7"][0], "H7") == "1.28 (VGG16; table 4)"
     assert _paper.number("CUB, VGG16", "FEI-NONE", "mse") == 3.437
 

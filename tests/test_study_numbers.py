@@ -59,6 +59,7 @@ STUDY: Any = {
             "Centre insertion held-out/1": [[0.5], [0.5]],
             "FEI mse fei-paper/1": [[120.0], [140.0]],
             "FEI-NONE mse fei-paper/1": [[195.0], [np.nan]],
+            "FEI-VM mse fei-paper/1": [[97.5], [50.0]],
             "Lift-CAM mse fei-paper/1": [[100.0], [100.0]],
             "LayerCAM mse fei-paper/1": [[90.0], [90.0]],
         },
@@ -109,7 +110,17 @@ STUDY: Any = {
         ("planned | second-cheap | *", "40"),
         ("class | SqueezeNet | fei-vm", ".500 [.250, .750]"),  # of the second edition alone
         ("class | MobileNetV1 | fei-vm", "–"),
+        ("asked | SqueezeNet | fei-vm", "2"),
         ("mean | main | * | FEI-VM | insertion", "–"),  # a plan without scores
+        ("ever | fast | FEI-AVM; FEI-VM", "4 of 8 and 0 of 8"),  # one of two on each of four networks
+        ("ever | fast | FEI-AVM | without", "3 of 6"),  # batch normalisation: all but MobileNetV1
+        ("ever | fast | FEI-AVM | with", "1 of 2"),
+        ("ever | paper | FEI-AVM", "–"),
+        ("effect | H2 | fast", "2.00"),  # of the photograph that both rows have, so without an interval
+        ("effect | H2 | paper", "–"),
+        ("effect | H2 | fast | FEI-NONE / Random", "–"),
+        ("verdict | H2", "not testable here"),  # one photograph
+        ("sizes | H6", "2"),
     ],
 )  # fmt: skip
 def test_a_number_is_told_by_its_scores(asked: str, told: str) -> None:
@@ -143,6 +154,12 @@ def test_words_have_their_numbers_wherever_they_are() -> None:
         "tau | second-protocols | SqueezeNet | deletion | rise",
         "place | second-cheap | MobileNetV1 | FEI | insertion",  # places are those on the first network
         "class | SqueezeNet | VM",
+        "class | Squeezenet | fei-vm",
+        "ever | quick | FEI-AVM",
+        "ever | fast | FEI-AVM | beyond",
+        "effect | H2 | fast | FEI-NONE / FEI-VAN",
+        "effect | H5 | fast",  # shares of trials have no ratio
+        "verdict | H11",
     ],
 )
 def test_what_no_plan_has_is_an_error_and_no_dash(asked: str) -> None:
