@@ -28,19 +28,19 @@ PAGE_OF = {
 
 
 def claims_table(found: Found, claims: Iterable[Hypothesis]) -> str:
-    """The claims, one a line."""
-    lines = [
-        "| | claim | verdict (yes, no, open) | effect here, with 95 % interval | the paper | n | advice |",
-        "| :-- | :-- | :-- | :-- | :-- | --: | :-- |",
-    ]
-    for claim in claims:
-        name = f"[{claim.name}](results/{PAGE_OF[claim.name]}.md#{claim.name.lower()})"
+    """The claims, one a line; the paper's numbers stand beside ours where it has any."""
+    claims = list(claims)
+    theirs = [_theirs(claim) for claim in claims]
+    paper = ["the paper"] if any(each != "–" for each in theirs) else []
+    heads = ["", "claim", "verdict (yes, no, open)", "effect here, with 95 % interval", *paper, "n", "advice"]
+    lines = [f"| {' | '.join(heads)} |", "|" + " :-- |" * len(heads)]
+    for claim, ratios in zip(claims, theirs, strict=True):
         cells = [
-            name,
+            f"[{claim.name}](results/{PAGE_OF[claim.name]}.md#{claim.name.lower()})",
             claim.claim,
             _verdicts(found.compared[claim.name]),
             _effect(claim.name, found),
-            _theirs(claim),
+            *([ratios] if paper else []),
             sizes(found.comparisons(claim.name)),
             found.prose["advice"].get(claim.name, "").strip() or "–",
         ]

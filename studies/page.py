@@ -17,6 +17,7 @@ from pathlib import Path
 
 from studies import _sections as sections
 from studies import _steps
+from studies._editions import measured, planned
 from studies._figures import drawn
 from studies._hypotheses import HYPOTHESES
 from studies._numbers import spoken
@@ -90,11 +91,21 @@ def _state(found: sections.Found) -> str:
             f"**None of the {len(SECOND)} plans of the second edition has scores yet**: all numbers below are of the "
             "first; `python -m studies.run --only second-paper …` computes the second.\n"
         )
+    whole = [
+        name for name in there if all(_is_whole(found, name, pair) for pair in range(len(found.study[name].plan.pairs)))
+    ]
+    if len(whole) == len(SECOND):
+        return f"All {len(SECOND)} plans of the second edition are computed.\n"
     return (
-        f"Of the {len(SECOND)} plans of the second edition {len(there)} {'has' if len(there) == 1 else 'have'} scores, "
-        "perhaps for a part of the photographs; the first edition stands in for the rest, and each table says which it "
-        "is.\n"
+        f"Of the {len(SECOND)} plans of the second edition {len(whole)} {'is' if len(whole) == 1 else 'are'} computed, "
+        f"{len(there) - len(whole)} in part. Every table says on how many photographs or trials it rests, and of how "
+        "many; where the second edition has fewer than the first, the first stands in.\n"
     )
+
+
+def _is_whole(found: sections.Found, name: str, pair: int) -> bool:
+    numbers = found.study[name]
+    return measured(numbers, pair) >= planned(numbers, pair)
 
 
 def _contents(page: str) -> str:
