@@ -111,7 +111,7 @@ def measured(numbers: Numbers, pair: int) -> int:
     """How many photographs, or trials, all rows have that have any."""
     if numbers.plan.sanity is not None:
         return len(numbers.items(pair, "sanity"))
-    for metric in ("insertion", "mse") if numbers.plan.pairs[pair].data is not None else ("fired",):
+    for metric in ("insertion", "mse", "stability") if numbers.plan.pairs[pair].data is not None else ("fired",):
         found = [values(numbers, pair, row.label, metric) for row in numbers.plan.methods]
         known = [np.isfinite(each).all(1) for each in found if each is not None and np.isfinite(each).any()]
         if known:

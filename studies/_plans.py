@@ -23,6 +23,7 @@ SECOND = (
     "second-paper", "second-black-paper", "second-black-vgg16", "second-scope-vgg16", "second-sanity",
     "second-ablation", "second-cheap", "second-black", "second-cub", "second-cub-vgg16", "second-resnet50",
     "second-black-resnet50", "second-deit", "second-expensive", "second-protocols", "second-extremal", "second-seeds",
+    "second-trust",
 )  # fmt: skip
 # What a trial changes in a method's options: as little work as it takes to go through all of its code.
 _LEAST: Mapping[str, Any] = {

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from studies import _beside, other_class
+from studies import _beside, mosaics, other_class
 from studies._editions import FAST, PAPER, VARIANTS, measured
 from studies._page_parts import claims, numbers, plans_run, protocol_tables, show
 from studies._plans import SECOND
-from studies._sections import Found, caption, folded, later, not_computed, plan_section, sanity_table, words
+from studies._sections import (
+    Found,
+    caption,
+    folded,
+    later,
+    not_computed,
+    plan_section,
+    sanity_table,
+    sensitivity_table,
+    words,
+)
 from studies._what_was_run import reading_table
 from studies.flagship import page as flagship
 
@@ -55,6 +65,17 @@ def trust(found: Found) -> Iterator[str]:
         for pair, network in enumerate(found.study["second-sanity"].plan.pairs):
             if measured(found.study["second-sanity"], pair):
                 yield folded(network.name, sanity_table(found.study["second-sanity"], pair))
+    yield from plan_section(found, "second-trust", "Another class, the runner-up and another seed")
+    if "second-trust" in found.study:
+        for pair, network in enumerate(found.study["second-trust"].plan.pairs):
+            if measured(found.study["second-trust"], pair):
+                yield folded(network.name, sensitivity_table(found.study["second-trust"], pair))
+    yield "### Mosaics\n"
+    if rows := mosaics.rows():
+        yield words(found.prose, "grid")
+        yield folded("Does a map lie on the photograph it was asked for?", mosaics.table(rows))
+    else:
+        yield "Not computed yet; `python -m studies.mosaics` computes it.\n"
     yield from plan_section(found, "second-seeds", "Three seeds", "external", "internal")
     yield "### Mosaics, seeds and classes of the default\n"
     yield words(found.prose, "mosaics")

@@ -221,6 +221,18 @@ def sanity_table(numbers: Numbers, pair: int = 0) -> str:
     return "\n".join(lines) + "\n"
 
 
+def sensitivity_table(numbers: Numbers, pair: int) -> str:
+    """How alike the maps of two seeds and of two classes are: means over the photographs with 95 % intervals."""
+    names = ("stability", "random_class", "runner_up")
+    lines = [f"| method | {' | '.join(known(name).title for name in names)} |", "| :-- |" + " --: |" * len(names)]
+    for row in numbers.rows:
+        each = [numbers.estimate(pair, row, Quantity("map", name)) for name in names]
+        cells = ["–" if e is None else f"{e.mean:.2f} [{e.low:.2f}, {e.high:.2f}]" for e in each]
+        if any(each):
+            lines.append(f"| {in_markdown(numbers.plan.methods[row].label)} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def summary_table(found: Found) -> str:
     """Every claim of the paper with its verdict."""
     lines = ["| | claim | verdict | comparisons: yes, no, open |", "| :-- | :-- | :-- | --: |"]

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # `studies` is a folder of the repository, not of the package
 
-from studies import _beside, _effects, _paper, _questions, other_class, page  # noqa: E402
+from studies import _beside, _effects, _paper, _questions, mosaics, other_class, page  # noqa: E402
 from studies._editions import BLACK, FAST, PAPER, VARIANTS, Place, measured, places  # noqa: E402
 from studies._hypotheses import HYPOTHESES  # noqa: E402
 from studies._plans import SCORES, plan_of  # noqa: E402
@@ -315,3 +315,33 @@ def test_the_default_is_compared_with_the_best_baseline_and_is_none(tmp_path: Pa
     with Store.create(tmp_path / "run", plan) as store:
         ours = {plan.methods[row].name for row in Read(store).ours}
     assert ours == {"fei", "fei-vm", "fei-ivm", "fei-avm", "fei-ibm"}
+
+
+def test_a_map_is_asked_for_the_class_of_each_photograph_of_a_mosaic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Colours(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mean((2, 3)) * 9
+
+        def preprocess(self, file: Path) -> Tensor:
+            return torch.eye(4)[int(file.name)][:, None, None].expand(4, 8, 8)
+
+    colours = [Path(str(number)) for number in range(4)]
+    inputs = torch.stack(list(map(Colours().preprocess, colours)))
+
+    def colour(_: nn.Module, images: Tensor, target: Tensor) -> Tensor:
+        return torch.stack([image[one][None] for image, one in zip(images, target, strict=True)])
+
+    assert mosaics.played(Colours().eval(), inputs, colour, 0.5) == {"rank": [1.0], "energy": [1.0]}
+
+    monkeypatch.setattr(mosaics.fei.models, "load", lambda _: Colours())
+    monkeypatch.setattr(mosaics, "drawn", lambda _, count: colours[:count])
+    monkeypatch.setattr(mosaics, "METHODS", ("random", "saliency"))
+    monkeypatch.setattr(sys, "argv", ["mosaics", "--count", "4", "--scores", str(tmp_path / "rows.jsonl")])
+    for _ in range(2):  # again it has nothing to compute
+        mosaics.main()
+        assert [row["method"] for row in mosaics.rows(tmp_path / "rows.jsonl")] == ["random", "saliency"] * 3
+    table = capsys.readouterr().out.strip().splitlines()
+    assert table[-1] == "| `saliency` | " + " | ".join(["0.25"] * 6) + " |"  # its gradient is the same everywhere
+    assert table[-4].count("n 1<br>") == 6
