@@ -335,7 +335,7 @@ def test_a_map_is_asked_for_the_class_of_each_photograph_of_a_mosaic(
 
     assert mosaics.played(Colours().eval(), inputs, colour, 0.5) == {"rank": [1.0], "energy": [1.0]}
 
-    monkeypatch.setattr(mosaics.fei.models, "load", lambda _: Colours())
+    monkeypatch.setattr(fei.models, "load", lambda _: Colours())
     monkeypatch.setattr(mosaics, "drawn", lambda _, count: colours[:count])
     monkeypatch.setattr(mosaics, "METHODS", ("random", "saliency"))
     monkeypatch.setattr(sys, "argv", ["mosaics", "--count", "4", "--scores", str(tmp_path / "rows.jsonl")])
