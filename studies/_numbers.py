@@ -13,6 +13,9 @@
     {{redrawn | PLAN | NETWORKS | ROWS}}            rank correlation of maps when the classifier is drawn anew
     {{class | NETWORKS | ROWS}}                     rank correlation of the maps of two classes, with their intervals
     {{asked | NETWORK | ROW}}                       on how many photographs that is
+    {{flat | ROWS}}                                 deviation of the other class's map over the first's: .02 to .05
+    {{grid | NETWORKS | METHODS | rank}}            how much of the map lies on its photograph of a mosaic; or `energy`
+    {{mosaics | NETWORKS}}                          how many mosaics those are
     {{ever | PRESET | ROWS}}                        black images as above, on all networks of the edition that counts
     {{ever | PRESET | ROWS | without}}              on those trained without batch normalisation; `with`: on the others
     {{verdict | CLAIM}}                             over all comparisons; with `| PRESET` over those with it
@@ -34,11 +37,11 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import kendalltau, rankdata
-from studies import _effects, _protocols, other_class
+from studies import _effects, _protocols, mosaics, other_class
 from studies._editions import PRESETS, Place, Study, black_images, measured, planned
 from studies._effects import over_seeds
 from studies._hypotheses import BETTER, HYPOTHESES, Hypothesis
-from studies._plans import ORDER, SECOND
+from studies._plans import ORDER, SECOND, plan_of
 from studies._questions import CONTROLS, WITHOUT_NORMALISATION, Extra, questions, redrawn
 from studies._summary import sizes
 from studies._verdicts import Values, paired_difference
@@ -227,6 +230,29 @@ def _asked(extra: Extra, network: str, row: str) -> list[other_class.Row]:
     return [each for each in extra.asked_again if (each["network"], each["method"]) == (network, row)]
 
 
+def _flat(_: Study, extra: Extra, rows: str) -> Iterator[str]:
+    for row in _several(rows):
+        found = [each for network in other_class.NETWORKS for each in _asked(extra, network, row)]
+        yield " to ".join(end.removeprefix("0") for end in other_class.flatness(found, row)[0].split(" to "))
+
+
+def _grid(_: Study, extra: Extra, networks: str, methods: str, name: str) -> Iterator[str]:
+    for network in _several(networks):
+        for method in _several(methods):
+            yield _with_interval(_mosaic(extra, network, method)[name])
+
+
+def _mosaics(_: Study, extra: Extra, networks: str) -> Iterator[str]:
+    yield from (str(len(_mosaic(extra, network, mosaics.METHODS[0])["rank"])) for network in _several(networks))
+
+
+def _mosaic(extra: Extra, network: str, method: str) -> mosaics.Row:
+    if method not in mosaics.METHODS or network not in (pair.name for pair in plan_of(mosaics.PLAN).pairs):
+        raise ValueError(f"there are no mosaics of {method!r} on {network!r}")
+    found = [row for row in extra.mosaics if (row["network"], row["method"]) == (network, method)]
+    return found[-1] if found else {name: [] for name in mosaics.TITLES}
+
+
 def _ever(study: Study, _: Extra, preset: str, rows: str, normalised: str = "") -> Iterator[str]:
     if preset not in PRESETS or normalised not in ("", "with", "without"):
         raise ValueError(f"there is no preset {preset!r}, or no networks {normalised!r} batch normalisation")
@@ -264,6 +290,9 @@ def _effect(study: Study, _: Extra, name: str, preset: str, rows: str = "") -> I
 _OF_ALL: dict[str, Callable[..., Iterator[str]]] = {
     "class": _classes,
     "asked": lambda _, extra, network, row: iter([str(len(_asked(extra, network, row)))]),
+    "flat": _flat,
+    "grid": _grid,
+    "mosaics": _mosaics,
     "ever": _ever,
     "verdict": _verdicts,
     "effect": _effect,

@@ -71,9 +71,9 @@ def trust(found: Found) -> Iterator[str]:
             if measured(found.study["second-trust"], pair):
                 yield folded(network.name, sensitivity_table(found.study["second-trust"], pair))
     yield "### Mosaics\n"
-    if rows := mosaics.rows():
+    if found.extra.mosaics:
         yield words(found.prose, "grid")
-        yield folded("Does a map lie on the photograph it was asked for?", mosaics.table(rows))
+        yield folded("Does a map lie on the photograph it was asked for?", mosaics.table(found.extra.mosaics))
     else:
         yield "Not computed yet; `python -m studies.mosaics` computes it.\n"
     yield from plan_section(found, "second-seeds", "Three seeds", "external", "internal")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from studies import _protocols, other_class
+from studies import _protocols, mosaics, other_class
 from studies._editions import FAST, PAPER, Place, Study, places, variants
 from studies._hypotheses import CONSTRAINED, Comparisons, Hypothesis, avm_fires, difference
 from studies._plans import SCORES
@@ -29,11 +29,12 @@ Row = dict[str, Any]
 
 
 class Extra(NamedTuple):
-    """Scores that no plan can compute: of other classes in both editions, and of maps at equal fragmentation."""
+    """Scores that no plan can compute: of other classes in both editions, maps at equal fragmentation, mosaics."""
 
     asked: list[Row]
     asked_again: list[Row]
     fragments: list[Row]
+    mosaics: Sequence[Row] = ()
 
     @classmethod
     def read(cls, folder: Path = SCORES) -> Extra:
@@ -41,7 +42,7 @@ class Extra(NamedTuple):
         file = folder / FRAGMENTS
         lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
         first, second = (other_class.rows(folder, name) for name in other_class.NAMES)
-        return cls(first, second, [json.loads(line) for line in lines])
+        return cls(first, second, [json.loads(line) for line in lines], mosaics.rows(folder / mosaics.NAME))
 
     def classes(self, network: str, method: str) -> tuple[list[float], bool]:
         """Rank correlations of a row, one per photograph, and whether they are of the second edition."""

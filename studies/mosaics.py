@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from fei import metrics
 from fei.metrics import bootstrap_interval
 from fei.metrics._attribution import AnyMethod
 
-FILE = SCORES / "second-mosaics.jsonl"
+NAME, PLAN = "second-mosaics.jsonl", "second-trust"  # the plan says on which networks
 METHODS = (
     "fei", "fei-vm", "fei-ivm", "fei-avm", "fei-ibm", "fei-none",
     "saliency", "guided-backprop", "gradcam", "gradcam++", "layercam",
@@ -35,7 +36,7 @@ TITLES = {"rank": "top pixels in the cell â†‘", "energy": "energy in the cell â†
 Row = dict[str, Any]
 
 
-def rows(file: Path = FILE) -> list[Row]:
+def rows(file: Path) -> list[Row]:
     """What was computed so far."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     return [json.loads(line) for line in lines]
@@ -47,7 +48,7 @@ def played(model: fei.models.Classifier, inputs: torch.Tensor, method: AnyMethod
     return {name: [round(value, 6) for value in getattr(found, name).mean(1).tolist()] for name in TITLES}
 
 
-def table(found: list[Row]) -> str:
+def table(found: Sequence[Row]) -> str:
     """Means over the mosaics of each network, with 95 % bootstrap intervals."""
     networks = list(dict.fromkeys(row["network"] for row in found))
     counts = {row["network"]: len(row["rank"]) for row in found}
@@ -75,11 +76,11 @@ def main() -> None:
     """Compute what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=60, help="photographs from which the mosaics are made")
-    parser.add_argument("--scores", type=Path, default=FILE)
+    parser.add_argument("--scores", type=Path, default=SCORES / NAME)
     options = parser.parse_args()
     torch.set_num_threads(1)
     seen = {(row["network"], row["method"], row["photographs"]) for row in rows(options.scores)}
-    for pair in plan_of("second-trust").pairs:
+    for pair in plan_of(PLAN).pairs:
         model = fei.models.load(placed(pair.model)).eval()
         files = drawn(ASSETS / "imagenet_test", options.count)
         inputs = torch.stack([model.preprocess(file) for file in files])

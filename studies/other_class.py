@@ -106,13 +106,13 @@ def table(found: list[Row]) -> str:
             for network in NETWORKS
         ]
         counts = "/".join(str(count) for count in sorted({len(each) for each in values if each}))
-        cells = [name, *map(_mean, values), counts, *(_flatness(found, name) if flat else ())]
+        cells = [name, *map(_mean, values), counts, *(flatness(found, name) if flat else ())]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _flatness(found: list[Row], name: str) -> tuple[str, str]:
-    """The ratio of the two deviations on both networks together, from the lowest to the highest, and n."""
+def flatness(found: list[Row], name: str) -> tuple[str, str]:
+    """The other map's deviation over the first's on both networks together, from the lowest to the highest, and n."""
     kept = [row["deviations"] for row in found if row["method"] == name and "deviations" in row]
     ratios = [two / one for one, two in kept if one]
     return (f"{min(ratios):.2f} to {max(ratios):.2f}", str(len(ratios))) if ratios else ("–", "–")

@@ -122,7 +122,7 @@ def test_a_plan_that_is_not_through_says_how_far_it_is(tmp_path: Path) -> None:
     assert "*n (trials): AlexNet 0 of 20 so far; GoogLeNet 0 of 20 so far; SqueezeNet 20; MobileNetV1 20. FEI's" in text
     assert "<details><summary>Share of trials</summary>" in text
     assert "`python -m studies.run --only second-black-vgg16` computes it" in text
-    assert "Of the 17 plans of the second edition 0 are computed, 1 in part." in pages[page.RESULTS]
+    assert "Of the 18 plans of the second edition 0 are computed, 1 in part." in pages[page.RESULTS]
     assert "fires: `fast` NONE 40 of 40 [91, 100] %" in pages[page.RESULTS]
 
 

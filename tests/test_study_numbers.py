@@ -17,10 +17,11 @@ from studies._plans import plan_of  # noqa: E402
 from studies._questions import Extra  # noqa: E402
 
 ASKED = [
-    {"network": "SqueezeNet", "method": "fei-vm", "spearman": 0.25},
-    {"network": "SqueezeNet", "method": "fei-vm", "spearman": 0.75},
+    {"network": "SqueezeNet", "method": "fei-vm", "spearman": 0.25, "deviations": [0.1, 0.02]},
+    {"network": "SqueezeNet", "method": "fei-vm", "spearman": 0.75, "deviations": [0.1, 0.05]},
 ]
-EXTRA = Extra([{"network": "SqueezeNet", "method": "fei-vm", "spearman": 1.0}] * 9, ASKED, [])
+MOSAICS = {"network": "SqueezeNet", "method": "fei", "rank": [0.5, 0.7], "energy": [0.25, 0.35]}
+EXTRA = Extra([{"network": "SqueezeNet", "method": "fei-vm", "spearman": 1.0}] * 9, ASKED, [], [MOSAICS])
 
 
 class Numbers:
@@ -111,6 +112,10 @@ STUDY: Any = {
         ("class | SqueezeNet | fei-vm", ".500 [.250, .750]"),  # of the second edition alone
         ("class | MobileNetV1 | fei-vm", "–"),
         ("asked | SqueezeNet | fei-vm", "2"),
+        ("flat | fei-vm; gradcam", ".20 to .50 and –"),
+        ("grid | SqueezeNet | fei | rank", ".600 [.500, .700]"),
+        ("grid | SqueezeNet; MobileNetV1 | fei; fei-vm | energy", ".300 [.250, .350], –, – and –"),
+        ("mosaics | SqueezeNet; MobileNetV1", "2 and 0"),
         ("mean | main | * | FEI-VM | insertion", "–"),  # a plan without scores
         ("ever | fast | FEI-AVM; FEI-VM", "4 of 8 and 0 of 8"),  # one of two on each of four networks
         ("ever | fast | FEI-AVM | without", "3 of 6"),  # batch normalisation: all but MobileNetV1
@@ -155,6 +160,10 @@ def test_words_have_their_numbers_wherever_they_are() -> None:
         "place | second-cheap | MobileNetV1 | FEI | insertion",  # places are those on the first network
         "class | SqueezeNet | VM",
         "class | Squeezenet | fei-vm",
+        "flat | vm",
+        "grid | ResNet50 | fei | rank",
+        "grid | SqueezeNet | vm | rank",
+        "grid | SqueezeNet | fei | place",
         "ever | quick | FEI-AVM",
         "ever | fast | FEI-AVM | beyond",
         "effect | H2 | fast | FEI-NONE / FEI-VAN",
