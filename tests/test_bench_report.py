@@ -178,6 +178,17 @@ def test_the_last_layer_is_the_deepest_and_not_the_last_in_the_alphabet(small):
     assert [column.heads for column in table(small, "layerwise").columns] == [("MSE ↓", "layer9"), ("MSE ↓", "layer10")]
 
 
+def test_scores_under_protocols_that_the_plan_does_not_name_are_not_told(small):
+    before = table(small, "external").markdown()
+    taken = Outcome(
+        "map-Alpha-a.png-0", "map", "model", "data", "a.png", METHODS["Alpha"], "{}", 0, "done",
+        scores=(("insertion", "rise/1", "", 0.5), ("insertion", PROTOCOL, "", 0.2)),
+    )  # fmt: skip
+    small.commit([taken])  # as --reuse leaves a unit whose run had more protocols
+    assert ("rise/1",) in small.rows("SELECT protocol FROM scores")
+    assert table(small, "external").markdown() == before
+
+
 def test_one_seed_is_written_without_a_deviation(tmp_path):
     scores = same(
         ["Alpha", "Beta"], ["a", "b"], [0], lambda label, item, _: {"insertion": 0.25 if item == "a" else 0.75}

@@ -116,7 +116,10 @@ class Numbers:
 
     @cached_property
     def quantities(self) -> list[set[Quantity]]:
-        """For each pair, all that was measured."""
+        """For each pair, all that was measured and that the plan asks for.
+
+        What was taken over from other runs may have scores under protocols that this plan does not name.
+        """
         found: list[set[Quantity]] = [set() for _ in self.plan.pairs]
         rows = self._store.rows(
             "SELECT DISTINCT p.pair, p.kind, s.metric, s.protocol, s.layer FROM plan_units p "
@@ -127,8 +130,11 @@ class Numbers:
                 f"The run in '{self._store.folder}' has measured {len(rows)} things, of which at most "
                 f"{_MOST_QUANTITIES} are told; take a plan with fewer layers."
             )
+        asked = {"", *map(_unversioned, self.plan.metrics.protocols)}
         for pair, *quantity in rows:
-            found[pair].add(Quantity(*quantity))
+            measured = Quantity(*quantity)
+            if _unversioned(measured.protocol) in asked:
+                found[pair].add(measured)
         return found
 
     def layers(self, pair: int, kind: str, metric: str, protocol: str = "") -> list[str]:
@@ -278,3 +284,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     """A key to sort by that takes numbers for numbers, however long: features.8 comes before features.15."""
     parts = [part for part in re.split(r"([0-9]+)", name) if part]
     return [(0, len(part.lstrip("0")), part.lstrip("0")) if part[0] in "0123456789" else (1, 0, part) for part in parts]
+
+
+def _unversioned(protocol: str) -> str:
+    return protocol.partition("/")[0]
