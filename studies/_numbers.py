@@ -13,7 +13,8 @@
     {{redrawn | PLAN | NETWORKS | ROWS}}            rank correlation of maps when the classifier is drawn anew
     {{class | NETWORKS | ROWS}}                     rank correlation of the maps of two classes, with their intervals
     {{asked | NETWORK | ROW}}                       on how many photographs that is
-    {{flat | ROWS}}                                 deviation of the other class's map over the first's: .02 to .05
+    {{flat | ROWS}}                                 deviation of the other class's map over the first's: median (range)
+    {{vivid | ROWS}}                                rank correlation of each two maps of which the other is not flat
     {{grid | NETWORKS | METHODS | rank}}            how much of the map lies on its photograph of a mosaic; or `energy`
     {{mosaics | NETWORKS}}                          how many mosaics those are
     {{ever | PRESET | ROWS}}                        black images as above, on all networks of the edition that counts
@@ -33,6 +34,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -232,8 +234,22 @@ def _asked(extra: Extra, network: str, row: str) -> list[other_class.Row]:
 
 def _flat(_: Study, extra: Extra, rows: str) -> Iterator[str]:
     for row in _several(rows):
-        found = [each for network in other_class.NETWORKS for each in _asked(extra, network, row)]
-        yield " to ".join(end.removeprefix("0") for end in other_class.flatness(found, row)[0].split(" to "))
+        ratios = other_class.flatness(_everywhere(extra, row), row)
+        if not ratios:
+            yield _NOTHING
+            continue
+        middle, low, high = (plain(value, 2) for value in (median(ratios), min(ratios), max(ratios)))
+        yield f"{middle} ({low} to {high})"
+
+
+def _vivid(_: Study, extra: Extra, rows: str) -> Iterator[str]:
+    for row in _several(rows):
+        found = other_class.vivid(_everywhere(extra, row), row)
+        yield from [plain(value, 2) for value in found] or [_NOTHING]
+
+
+def _everywhere(extra: Extra, row: str) -> list[other_class.Row]:
+    return [each for network in other_class.NETWORKS for each in _asked(extra, network, row)]
 
 
 def _grid(_: Study, extra: Extra, networks: str, methods: str, name: str) -> Iterator[str]:
@@ -291,6 +307,7 @@ _OF_ALL: dict[str, Callable[..., Iterator[str]]] = {
     "class": _classes,
     "asked": lambda _, extra, network, row: iter([str(len(_asked(extra, network, row)))]),
     "flat": _flat,
+    "vivid": _vivid,
     "grid": _grid,
     "mosaics": _mosaics,
     "ever": _ever,

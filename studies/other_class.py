@@ -17,6 +17,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -42,6 +43,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 # Those without `fei` first, whose maps may still change.
 SECOND: dict[str, tuple[str, dict[str, Any]]] = METHODS | {"fei": ("fei", {})}
 PHOTOGRAPHS = 5
+FLAT = 0.1  # a map that varies less than this share of another one
+FLATNESS = "deviation of the other map / of the first: median (range)"
 Row = dict[str, Any]
 
 
@@ -97,7 +100,7 @@ def alike(model: Any, image: torch.Tensor, number: int, name: str, options: dict
 def table(found: list[Row]) -> str:
     """Means over the photographs with 95 % bootstrap intervals, and how many they are; how flat the second map is."""
     flat = any("deviations" in row for row in found)
-    heads = ["method", *NETWORKS, "n"] + (["deviation of the other map / of the first", "n"] if flat else [])
+    heads = ["method", *NETWORKS, "n"] + ([FLATNESS, "n"] if flat else [])
     lines = [f"| {' | '.join(heads)} |", "| :-- |" + " --: |" * (len(heads) - 1)]
     computed = {row["method"] for row in found}
     for name in (each for each in SECOND if each in computed):
@@ -106,16 +109,31 @@ def table(found: list[Row]) -> str:
             for network in NETWORKS
         ]
         counts = "/".join(str(count) for count in sorted({len(each) for each in values if each}))
-        cells = [name, *map(_mean, values), counts, *(flatness(found, name) if flat else ())]
+        cells = [name, *map(_mean, values), counts]
+        if flat:
+            ratios = flatness(found, name)
+            cells += [_range(ratios), str(len(ratios))]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def flatness(found: list[Row], name: str) -> tuple[str, str]:
-    """The other map's deviation over the first's on both networks together, from the lowest to the highest, and n."""
-    kept = [row["deviations"] for row in found if row["method"] == name and "deviations" in row]
-    ratios = [two / one for one, two in kept if one]
-    return (f"{min(ratios):.2f} to {max(ratios):.2f}", str(len(ratios))) if ratios else ("–", "–")
+def flatness(found: list[Row], name: str) -> list[float]:
+    """The other map's deviation over the first's, of each photograph on both networks where both are known."""
+    return [ratio for row in found if row["method"] == name and (ratio := _ratio(row)) is not None]
+
+
+def vivid(found: list[Row], name: str) -> list[float]:
+    """The rank correlations of those photographs whose other map is not flat."""
+    return [row["spearman"] for row in found if row["method"] == name and (_ratio(row) or 0) >= FLAT]
+
+
+def _ratio(row: Row) -> float | None:
+    one, two = row.get("deviations", (0, 0))
+    return two / one if one else None
+
+
+def _range(values: list[float]) -> str:
+    return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})" if values else "–"
 
 
 def _mean(values: list[float]) -> str:

@@ -19,6 +19,7 @@ from studies._questions import Extra  # noqa: E402
 ASKED = [
     {"network": "SqueezeNet", "method": "fei-vm", "spearman": 0.25, "deviations": [0.1, 0.02]},
     {"network": "SqueezeNet", "method": "fei-vm", "spearman": 0.75, "deviations": [0.1, 0.05]},
+    {"network": "MobileNetV1", "method": "fei-vm", "spearman": 0.125, "deviations": [0.4, 0.02]},
 ]
 MOSAICS = {"network": "SqueezeNet", "method": "fei", "rank": [0.5, 0.7], "energy": [0.25, 0.35]}
 EXTRA = Extra([{"network": "SqueezeNet", "method": "fei-vm", "spearman": 1.0}] * 9, ASKED, [], [MOSAICS])
@@ -110,9 +111,11 @@ STUDY: Any = {
         ("n | second-black | *", "2"),
         ("planned | second-cheap | *", "40"),
         ("class | SqueezeNet | fei-vm", ".500 [.250, .750]"),  # of the second edition alone
-        ("class | MobileNetV1 | fei-vm", "–"),
+        ("class | MobileNetV1 | fei-vm", ".125"),
+        ("class | MobileNetV1 | fei-ibm", "–"),
         ("asked | SqueezeNet | fei-vm", "2"),
-        ("flat | fei-vm; gradcam", ".20 to .50 and –"),
+        ("flat | fei-vm; gradcam", ".20 (.05 to .50) and –"),
+        ("vivid | fei-vm; gradcam", ".25, .75 and –"),
         ("grid | SqueezeNet | fei | rank", ".600 [.500, .700]"),
         ("grid | SqueezeNet; MobileNetV1 | fei; fei-vm | energy", ".300 [.250, .350], –, – and –"),
         ("mosaics | SqueezeNet; MobileNetV1", "2 and 0"),
