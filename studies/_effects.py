@@ -124,8 +124,9 @@ EFFECTS: Mapping[str, tuple[Effect, ...]] = {
         Effect("last 6/13 of the sites", "first 2/13 of the sites", "mse"),
     ),
     "H8": (
+        Effect("preset=paper", "L1 from 1, β = 0.003", "insertion"),  # the better of the two weights on both networks
         Effect("preset=paper", "L1 from 1, β = 0.01", "insertion"),
-        Effect("L1 from 1, β = 0.01", "preset=paper", "mse"),
+        Effect("L1 from 1, β = 0.003", "preset=paper", "mse"),
     ),
     "H9": (
         Effect("200 steps", "preset=paper", "insertion"),

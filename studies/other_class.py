@@ -112,7 +112,7 @@ def table(found: list[Row]) -> str:
         cells = [name, *map(_mean, values), counts]
         if flat:
             ratios = flatness(found, name)
-            cells += [_range(ratios), str(len(ratios))]
+            cells += [_range(ratios), str(len(ratios) or "–")]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

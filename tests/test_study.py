@@ -468,7 +468,7 @@ def test_scores_come_back_as_a_run(tiny: Path) -> None:
 def test_the_pages_of_few_scores_show_them(tiny: Path) -> None:
     with page.found_in(tiny / "scores") as found:
         pages = page.results(found)
-    assert "None of the 17 plans of the second edition has scores yet" in pages[page.RESULTS]
+    assert f"None of the {len(_plans.SECOND)} plans of the second edition has scores yet" in pages[page.RESULTS]
     assert "Not computed yet: steps, main" in pages["results/first-edition.md"]
     assert "Not computed yet: second-paper" in pages["results/what-was-run.md"]
     assert "`python -m studies.run --only second-cub` computes it" in pages["results/birds.md"]

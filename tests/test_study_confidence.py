@@ -64,5 +64,5 @@ def test_how_flat_the_map_of_the_other_class_is_stands_beside_where_it_is_known(
     row = {"network": "SqueezeNet", "method": "gradcam", "spearman": 0.5}
     asked = [row, row | {"deviations": [0.1, 0.02]}, row | {"deviations": [0.2, 0.1]}]
     found = cells(other_class.table([*asked, row | {"method": "fei"}]))
-    assert found["gradcam"][2:] == ["3", "0.20 to 0.50", "2"]
+    assert found["gradcam"][2:] == ["3", "0.35 (0.20 to 0.50)", "2"]
     assert found["fei"][2:] == ["1", "–", "–"]

@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))  # `studies` is a folder of the repository, not of
 from studies import _beside, _effects, _paper, _questions, mosaics, other_class, page  # noqa: E402
 from studies._editions import BLACK, FAST, PAPER, VARIANTS, Place, measured, places  # noqa: E402
 from studies._hypotheses import HYPOTHESES  # noqa: E402
-from studies._plans import SCORES, plan_of  # noqa: E402
+from studies._plans import SCORES, SECOND, plan_of  # noqa: E402
 from studies.flagship.curve import points_of  # noqa: E402
 
 import fei  # noqa: E402
@@ -122,7 +122,7 @@ def test_a_plan_that_is_not_through_says_how_far_it_is(tmp_path: Path) -> None:
     assert "*n (trials): AlexNet 0 of 20 so far; GoogLeNet 0 of 20 so far; SqueezeNet 20; MobileNetV1 20. FEI's" in text
     assert "<details><summary>Share of trials</summary>" in text
     assert "`python -m studies.run --only second-black-vgg16` computes it" in text
-    assert "Of the 18 plans of the second edition 0 are computed, 1 in part." in pages[page.RESULTS]
+    assert f"Of the {len(SECOND)} plans of the second edition 0 are computed, 1 in part." in pages[page.RESULTS]
     assert "fires: `fast` NONE 40 of 40 [91, 100] %" in pages[page.RESULTS]
 
 
