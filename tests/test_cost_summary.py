@@ -183,6 +183,14 @@ def test_interval_lies_within_the_values_and_grows_with_the_level(values, level)
     assert min(values) - 1e-9 <= wider[0] <= low <= high <= wider[1] <= max(values) + 1e-9
 
 
+def test_arrays_that_torch_cannot_share_are_numbers_too():
+    values = np.array([1.0, 2.0, 4.0])
+    expected = bootstrap_interval([1.0, 2.0, 4.0])
+    values.flags.writeable = False  # as pandas gives them
+    assert bootstrap_interval(values) == expected
+    assert bootstrap_interval(np.array([4.0, 2.0, 1.0])[::-1]) == expected
+
+
 def test_a_single_value_has_no_spread():
     mean = Mean()
     mean.update([0.25])

@@ -121,6 +121,8 @@ def bootstrap_interval(
 
 
 def _check_values(values: Tensor | Sequence[float]) -> Tensor:
+    if isinstance(values, np.ndarray):
+        values = values.copy()  # torch shares memory, and takes neither read-only nor reversed arrays
     try:
         numbers = torch.as_tensor(values, dtype=torch.float64, device="cpu").detach()
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
