@@ -1,7 +1,6 @@
 """Numbers in the words of prose.toml, which are written there as what they are, and read from the scores.
 
     {{n | PLAN | NETWORKS}}                         photographs, or trials, that all rows have
-    {{planned | PLAN | NETWORKS}}                   how many the plan asks for
     {{mean | PLAN | NETWORKS | ROWS | METRIC}}      means over the photographs: .353
     {{interval | PLAN | NETWORKS | ROWS | METRIC}}  with their 95 % intervals: .353 [.281, .427]
     {{gap | PLAN | NETWORKS | ROWS | ROW | METRIC}} how much higher the rows are than that one: +.049 [.017, .085]
@@ -40,7 +39,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import kendalltau, rankdata
 from studies import _effects, _protocols, mosaics, other_class
-from studies._editions import PRESETS, Place, Study, black_images, measured, planned
+from studies._editions import PRESETS, Place, Study, black_images, measured
 from studies._effects import over_seeds
 from studies._hypotheses import BETTER, HYPOTHESES, Hypothesis
 from studies._plans import ORDER, SECOND, plan_of
@@ -54,7 +53,7 @@ from fei.metrics import bootstrap_interval
 _PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _NOTHING = "–"
 _OWN = ("FEI", "no constraint", "control")
-_PLAIN, _COUNTS = ("n", "planned"), ("fires",)  # equal ones are said once
+_ONCE = {"n": "", "fires": " each"}  # equal ones are said once
 
 
 def spoken(prose: Any, study: Study, extra: Extra) -> Any:
@@ -74,7 +73,7 @@ def number(asked: str, study: Study, extra: Extra) -> str:
         found = _places(study, plan, networks)
         texts = [text for place in found for text in _OF_PLANS[kind](place, *rest)] or [_NOTHING]
         same = len(set(texts)) == 1 < len(texts)
-        return (texts[0] + " each" * (kind in _COUNTS)) if same and kind in (*_COUNTS, *_PLAIN) else _listed(texts)
+        return texts[0] + _ONCE[kind] if same and kind in _ONCE else _listed(texts)
     except (KeyError, TypeError, ValueError) as error:
         raise SystemExit(f"prose.toml asks for {{{{{asked}}}}}: {error!r}") from error
 
@@ -317,7 +316,6 @@ _OF_ALL: dict[str, Callable[..., Iterator[str]]] = {
 }
 _OF_PLANS: dict[str, Callable[..., Iterator[str]]] = {
     "n": lambda place: iter([str(measured(place.numbers, place.pair))]),
-    "planned": lambda place: iter([str(planned(place.numbers, place.pair))]),
     "mean": _means,
     "interval": _intervals,
     "gap": _gaps,

@@ -109,7 +109,6 @@ STUDY: Any = {
         ("tau | second-protocols | SqueezeNet | deletion | held-out", ".33"),  # one of three pairs in another order
         ("redrawn | second-sanity | SqueezeNet | FEI-VM", ".375"),
         ("n | second-black | *", "2"),
-        ("planned | second-cheap | *", "40"),
         ("class | SqueezeNet | fei-vm", ".500 [.250, .750]"),  # of the second edition alone
         ("class | MobileNetV1 | fei-vm", ".125"),
         ("class | MobileNetV1 | fei-ibm", "–"),
