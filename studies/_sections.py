@@ -194,13 +194,7 @@ def localization_table(numbers: Numbers, pair: int = 0) -> str:
     heads = {"pointing-2": "pointing game ↑", "pointing": "pointing game ↑ (raster order)", "energy": "energy in box ↑"}
     found = {quantity.metric for quantity in numbers.quantities[pair]}
     names = [name for name in heads if name in found and not (name == "pointing" and "pointing-2" in found)]
-    lines = [f"| method | {' | '.join(heads[name] for name in names)} |", "| :-- |" + " --: |" * len(names)]
-    for row in numbers.rows:
-        each = [numbers.estimate(pair, row, Quantity("map", name)) for name in names]
-        cells = ["–" if e is None else f"{e.mean:.3f} [{e.low:.3f}, {e.high:.3f}]" for e in each]
-        if any(each):
-            lines.append(f"| {in_markdown(numbers.plan.methods[row].label)} | {' | '.join(map(in_markdown, cells))} |")
-    return "\n".join(lines) + "\n"
+    return _plain_means(numbers, pair, {name: heads[name] for name in names}, 3)
 
 
 def sanity_table(numbers: Numbers, pair: int = 0) -> str:
@@ -223,13 +217,17 @@ def sanity_table(numbers: Numbers, pair: int = 0) -> str:
 
 def sensitivity_table(numbers: Numbers, pair: int) -> str:
     """How alike the maps of two seeds and of two classes are: means over the photographs with 95 % intervals."""
-    names = ("stability", "random_class", "runner_up")
-    lines = [f"| method | {' | '.join(known(name).title for name in names)} |", "| :-- |" + " --: |" * len(names)]
+    return _plain_means(numbers, pair, {name: known(name).title for name in ("stability", "random_class", "runner_up")}, 2)
+
+
+def _plain_means(numbers: Numbers, pair: int, heads: dict[str, str], places: int) -> str:
+    """Metrics of maps that have neither protocol nor layer, as means with 95 % intervals."""
+    lines = [f"| method | {' | '.join(heads.values())} |", "| :-- |" + " --: |" * len(heads)]
     for row in numbers.rows:
-        each = [numbers.estimate(pair, row, Quantity("map", name)) for name in names]
-        cells = ["–" if e is None else f"{e.mean:.2f} [{e.low:.2f}, {e.high:.2f}]" for e in each]
+        each = [numbers.estimate(pair, row, Quantity("map", name)) for name in heads]
+        cells = ["–" if e is None else f"{e.mean:.{places}f} [{e.low:.{places}f}, {e.high:.{places}f}]" for e in each]
         if any(each):
-            lines.append(f"| {in_markdown(numbers.plan.methods[row].label)} | {' | '.join(cells)} |")
+            lines.append(f"| {in_markdown(numbers.plan.methods[row].label)} | {' | '.join(map(in_markdown, cells))} |")
     return "\n".join(lines) + "\n"
 
 

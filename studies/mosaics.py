@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from studies._plans import SCORES, placed, plan_of
 from studies.flagship.measure import GRID_CONFIDENCE, drawn, seeded
+from studies.other_class import with_interval
 from studies.photographs import ASSETS
 
 import fei
 from fei import metrics
-from fei.metrics import bootstrap_interval
 from fei.metrics._attribution import AnyMethod
 
 NAME, PLAN = "second-mosaics.jsonl", "second-trust"  # the plan says on which networks
@@ -56,20 +56,12 @@ def table(found: Sequence[Row]) -> str:
     lines = [f"| method | {' | '.join(heads)} |", "| :-- |" + " --: |" * len(heads)]
     known = {(row["network"], row["method"]): row for row in found}
     for method in METHODS:
-        each = [known.get((network, method), {}).get(name) for network in networks for name in TITLES]
+        each: list[list[float]] = [
+            known.get((network, method), {}).get(name, []) for network in networks for name in TITLES
+        ]
         if any(each):
-            lines.append(f"| `{method}` | {' | '.join(map(_told, each))} |")
+            lines.append(f"| `{method}` | {' | '.join(map(with_interval, each))} |")
     return "\n".join(lines) + "\n"
-
-
-def _told(values: list[float] | None) -> str:
-    if not values:
-        return "–"
-    mean = f"{np.mean(values):.2f}"
-    if len(values) < 2:
-        return mean
-    low, high = bootstrap_interval(values)
-    return f"{mean} [{low:.2f}, {high:.2f}]"
 
 
 def main() -> None:

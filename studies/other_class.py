@@ -15,7 +15,7 @@ import argparse
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -109,7 +109,7 @@ def table(found: list[Row]) -> str:
             for network in NETWORKS
         ]
         counts = "/".join(str(count) for count in sorted({len(each) for each in values if each}))
-        cells = [name, *map(_mean, values), counts]
+        cells = [name, *map(with_interval, values), counts]
         if flat:
             ratios = flatness(found, name)
             cells += [_range(ratios), str(len(ratios) or "–")]
@@ -136,7 +136,8 @@ def _range(values: list[float]) -> str:
     return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})" if values else "–"
 
 
-def _mean(values: list[float]) -> str:
+def with_interval(values: Sequence[float]) -> str:
+    """Their mean with its 95 % bootstrap interval; a dash for none."""
     if not values:
         return "–"
     mean = f"{sum(values) / len(values):.2f}"
