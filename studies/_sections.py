@@ -217,7 +217,9 @@ def sanity_table(numbers: Numbers, pair: int = 0) -> str:
 
 def sensitivity_table(numbers: Numbers, pair: int) -> str:
     """How alike the maps of two seeds and of two classes are: means over the photographs with 95 % intervals."""
-    return _plain_means(numbers, pair, {name: known(name).title for name in ("stability", "random_class", "runner_up")}, 2)
+    return _plain_means(
+        numbers, pair, {name: known(name).title for name in ("stability", "random_class", "runner_up")}, 2
+    )
 
 
 def _plain_means(numbers: Numbers, pair: int, heads: dict[str, str], places: int) -> str:

@@ -58,7 +58,8 @@ def found_in(folder: Path, docs: Path = ROOT / "docs") -> Iterator[sections.Foun
 
 def results(found: sections.Found) -> dict[str, str]:
     """The pages of the results, by their names in docs/."""
-    pages = {RESULTS: "\n".join(_summary(found)).rstrip() + "\n"}
+    summary = "\n".join(_summary(found)).rstrip() + "\n"
+    pages = {RESULTS: f"# Results\n\n{_HEAD}\n" + _contents(summary) + summary}
     for name, page in PAGES.items():
         text = "\n".join(part for part in page.parts(found) if part).rstrip() + "\n"
         top = f"# {page.title}\n\n{_HEAD}\n*{page.question}* [All claims and questions](results.md).\n\n"
@@ -67,7 +68,6 @@ def results(found: sections.Found) -> dict[str, str]:
 
 
 def _summary(found: sections.Found) -> Iterator[str]:
-    yield "# Results\n\n" + _HEAD
     yield sections.words(found.prose, "intro")
     yield _state(found)
     if in_short := sections.later(found.prose, "in_short"):

@@ -9,6 +9,7 @@ import audited
 import pytest
 from browsing import DESKTOP, PHONE, Visit, serious_faults
 
+from fei.auditing.costs import short
 from fei.auditing.verdicts import MARKS
 from fei.cli import main
 
@@ -162,6 +163,31 @@ def test_the_report_opens_from_disk_and_asks_for_nothing_else(browser, whole, vi
         assert table.evaluate("each => each.parentElement.scrollWidth <= each.parentElement.clientWidth")
         assert serious_faults(visit.page) == {}
         assert [url for url in visit.requests if not url.startswith("data:")] == [f"file://{file}"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.000074, "74 µs"),
+        (0.00074, "740 µs"),
+        (0.0034, "3.4 ms"),
+        (0.0999, "100 ms"),
+        (0.123, "0.12 s"),
+        (86, "86 s"),
+        (340, "6 min"),
+    ],
+)
+def test_the_table_fits_a_phone_on_machines_of_any_speed(browser, whole, tmp_path, seconds, told):
+    page = (whole[-1] / "audit.html").read_text(encoding="utf-8")
+    changed, count = re.subn(r'"seconds":[\d.e-]{6,}', f'"seconds":{seconds:f}', page)
+    assert count == 2  # one for each method; that of the whole audit is rounded
+    (tmp_path / "audit.html").write_text(changed, encoding="utf-8")
+    with Visit(browser, tmp_path / "audit.html", viewport=PHONE) as visit:
+        table = visit.page.locator("#verdicts")
+        assert table.locator("tbody .number").first.inner_text() == told
+        assert table.evaluate("each => each.parentElement.scrollWidth <= each.parentElement.clientWidth")
+    if seconds < 10:
+        assert short(seconds) == told
 
 
 def test_a_mark_shows_its_numbers(browser, whole):

@@ -16,6 +16,7 @@ _ROWS = {"score": 22, "survey": 18, "weights": 6, "map": 2}  # and the passes be
 _UNKNOWN, _MANY = 100.0, 1000.0  # passes of a method that does not say how many, or one for each channel or place
 _BACKWARDS = 1  # a pass backwards, in passes forwards: 0.2 to 1.9 in maps of three networks
 _REMEMBERED = 5
+_UNITS = ((1e-3, 1e6, "µs"), (0.1, 1e3, "ms"))  # below how many seconds they are used
 
 
 class Costs:
@@ -86,5 +87,8 @@ def passes(method: str, options: dict[str, Any]) -> float:
 
 
 def short(seconds: float) -> str:
-    """A time with its first digits, as it matters for what takes less than a second."""
+    """A time with its first digits, as it matters for what takes less than a second: "740 µs", "3.4 ms", "1.2 s"."""
+    for below, times, unit in _UNITS:
+        if seconds < below:
+            return f"{float(f'{seconds * times:.2g}'):g} {unit}"
     return f"{seconds:.2g} s" if seconds < 10 else span(seconds)

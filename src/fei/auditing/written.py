@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from typing import Any
 
+from fei.auditing.costs import short
 from fei.auditing.result import Audit
 from fei.auditing.verdicts import FAIL, NONE, PASS
 from fei.common.words import in_markdown, printable
@@ -104,7 +105,7 @@ def _code(text: str) -> str:
 
 
 def _seconds(method: dict[str, Any]) -> str:
-    return "–" if method["seconds"] is None else f"{method['seconds']:.2g} s"
+    return "–" if method["seconds"] is None else short(method["seconds"])
 
 
 def _numbers(answer: dict[str, Any]) -> list[str]:

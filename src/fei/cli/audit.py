@@ -129,5 +129,7 @@ def _left_out(reasons: dict[str, str]) -> list[str]:
 
 
 def _cost(found: Audit, method: str) -> str:
+    from fei.auditing.costs import short
+
     seconds: Any = found.measured.cost(method)
-    return "–" if seconds is None else f"{seconds:.2g} s"
+    return "–" if seconds is None else short(seconds)

@@ -22,7 +22,13 @@ function onClick(target, { method, question }) {
   choose({ cell: m === method && q === question ? null : [method, question] });
 }
 
-const seconds = (value) => (value === null ? "–" : value < 90 ? `${Number(value.toPrecision(2))} s` : `${Math.round(value / 60)} min`);
+const digits = (value) => Number(value.toPrecision(2));
+const seconds = (value) => {
+  if (value === null) return "–";
+  if (value < 0.001) return `${digits(value * 1e6)} µs`; // short enough for a phone on whatever machine it was measured
+  if (value < 0.1) return `${digits(value * 1000)} ms`;
+  return value < 90 ? `${digits(value)} s` : `${Math.round(value / 60)} min`;
+};
 const several = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 const signed = (value) => value.toFixed(3).replace(/^-(?=0\.000$)/, "").replace("-", "−");
 const spread = ({ low, high }) => (low === null ? "–" : `${signed(low)} … ${signed(high)}`);
